@@ -140,7 +140,7 @@ BAD = [
     (["--rate", "5", "http://1.1.1.1/"], "--i-own-this-target"),
     (["ftp://127.0.0.1/"], "`ftp` is not spoken here"),
     (["http://127.0.0.1:99999/"], "expected a port from 1 to 65535, found `99999`"),
-    (["--connections", "0", TARGET], "milepost: `--connections`: expected a number"),
+    (["--connections", "0", TARGET], "milepost: `--connections`: expected a count"),
     (["--duration", "soon", TARGET], "milepost: `--duration`: expected a time"),
     (["--rate", "5..x", TARGET], "milepost: `--rate`: expected a number"),
     (["--assert", "p99 << 5", TARGET], "`p99 << 5`: is no condition"),

@@ -143,7 +143,7 @@ fn prints_version_reference_and_completions_as_data() {
     assert!(bench.data.contains("\n### `connect_rate`\n"));
     for shell in ["bash", "zsh", "fish"] {
         let said = place.run(&format!("completions {shell}"));
-        let flags = ["accept-batch", "connect-rate", "kernel"];
+        let flags = ["accept-batch", "connect-rate", "poisson"];
         assert!(
             said.code == Some(0) && flags.iter().all(|flag| said.data.contains(flag)),
             "{shell}"
@@ -177,15 +177,15 @@ fn refuses_to_serve_with_every_fault_at_once() {
 #[test]
 fn refuses_a_load_with_every_fault_at_once() {
     Place::new().check(
-        "bench -c none --bad-clients 5:sleeps --json pub --csv gone/a.csv --repeat 0 --seed 1 ftp://a/",
+        "bench -c none --bad-clients 5:sleeps --json pub --html gone/a.html --repeat 0 --seed 1 ftp://a/",
         2,
         &[
             "milepost: `--json`: `pub` cannot be written: it is a folder",
-            "milepost: `--csv`: `gone/a.csv` cannot be written: its folder is not there",
+            "milepost: `--html`: `gone/a.html` cannot be written: its folder is not there",
             "milepost: `--repeat`: expected a count from 1 to 10000, found `0`",
             "milepost: `ftp://a/`: `ftp` is not spoken here",
-            "hint: http, https and http+unix are",
-            "milepost: `--connections`: expected a number up to 4000000, steps as `500:10s,1000:10s` or a ramp as `100..2000:30s`, found `none`",
+            "hint: http and https are; `--unix PATH` names a unix socket",
+            "milepost: `--connections`: expected a count from 1 to 4000000, found `none`",
             "milepost: `--seed`: constant arrivals have none",
             "hint: `--arrivals poisson` has gaps that come from a seed",
             "milepost: `--bad-clients`: expected N:WHAT, where WHAT is never-reads, reads-at=SIZE, trickles=TIME, idle, half-closes or resets=TIME, and may be followed by :receive-buffer=SIZE, found `5:sleeps`",

@@ -92,7 +92,7 @@ impl Page {
         }
         self.html("</figcaption>");
         if let [(_, only)] = panes {
-            return self.html(&only.embedded()).html("</figure>\n");
+            return self.html(&only.svg()).html("</figure>\n");
         }
         assert!(
             !id.is_empty(),
@@ -108,7 +108,7 @@ impl Page {
             );
         }
         for (_, chart) in panes {
-            let _ = write!(self.body, "<div class=pane>{}</div>", chart.embedded());
+            let _ = write!(self.body, "<div class=pane>{}</div>", chart.svg());
         }
         self.html("</div></figure>\n")
     }

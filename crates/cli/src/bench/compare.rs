@@ -25,8 +25,7 @@ Compare stored runs: ratios to the first file's with 95 % intervals, and what is
 Each FILE is one of `milepost bench --json FILE` and may hold several runs (--repeat 5). Runs that
 asked for the same are compared; the n-th run of one file is paired with the n-th of the other, so
 runs that were made in turns are compared as they were made. A single file is taken apart by the
-labels of its runs. With one run a side the intervals come from its seconds, and it takes ten of
-them.";
+labels of its runs. One run a side gives ratios without intervals.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -29,15 +29,12 @@ const FIRST_RATE: f64 = 100.0;
 const RATE_MAX: f64 = 1_000_000.0;
 
 /// A form of the results of runs; the text is a title for pages.
-pub(super) type OutputForm = fn(&[Outcome], &str) -> Result<String, Fault>;
+pub(super) type OutputForm = fn(&[Outcome], &str) -> String;
 
 /// The forms by their flags.
-const FORMS: [(&str, OutputForm); 5] = [
-    ("json", |runs, _| Ok(output::json(runs))),
-    ("csv", |runs, _| Ok(output::csv(runs))),
-    ("series", |runs, _| Ok(output::series_csv(runs))),
-    ("hdr_log", |runs, _| output::hdr_log(runs)),
-    ("html", |runs, title| Ok(output::page(runs, title))),
+const FORMS: [(&str, OutputForm); 2] = [
+    ("json", |runs, _| output::json(runs)),
+    ("html", output::page),
 ];
 
 /// What the command itself takes.
@@ -59,10 +56,7 @@ pub(super) const OWN: &[Key] = loadgen::key_table! {
             form: Repeated, placeholder: "CONDITION", example: "p99 < 5ms and failures = 0"
         }
         "label" "Name of the run in results" { placeholder: "TEXT" }
-        "json" "Write everything as JSON; `-` is standard output, for each of these" { placeholder: "FILE" }
-        "csv" "Write a line for each run" { placeholder: "FILE" }
-        "series" "Write a line for each second of each run, as CSV" { placeholder: "FILE" }
-        "hdr_log" "Write the histograms as an HdrHistogram log" { placeholder: "FILE" }
+        "json" "Write everything as JSON; `-` is standard output, here and for `--html`" { placeholder: "FILE" }
         "html" "Write an HTML page with percentiles, time line and table that loads nothing from the network" {
             placeholder: "FILE"
         }

@@ -10,8 +10,8 @@ use loadgen::engine::{self, Fault};
 use loadgen::outcome::{Outcome, Remark, Weight};
 use loadgen::output::{self, Tone};
 use loadgen::plan::{Address, Load, Plan};
-use loadgen::statistics::{Assertion, Knee, Search, SearchEnd, Step, Try};
-use present::{Axis, Chart, Line, Scale, thousands};
+use loadgen::statistics::{Assertion, Search, SearchEnd, Step, Try};
+use present::thousands;
 
 use super::flags::{BenchOptions, Runs};
 use super::live::{Stop, Watcher};
@@ -124,7 +124,7 @@ impl Bench<'_> {
             }
             search.said(tried);
         };
-        self.show(&knee_text(&knee));
+        self.show(&knee.text());
         Ok(knee.best.is_some())
     }
 
@@ -182,10 +182,7 @@ impl Bench<'_> {
             };
             for output in &self.options.outputs {
                 let text = (output.form)(&self.outcomes, title);
-                let written = text
-                    .map_err(|fault| message(&fault))
-                    .and_then(|text| output.place.write(&text));
-                messages.extend(written.err());
+                messages.extend(output.place.write(&text).err());
             }
         }
         let is_written = messages.is_empty();
@@ -355,27 +352,6 @@ pub(super) fn unanswered(outcomes: &[Outcome], address: &Address) -> Option<Mess
         ),
     };
     Some(Message::new(&format!("`{}`", last.asked.url), cause).with_hint(hint))
-}
-
-/// The tries of a search and its answer, and the knee as a picture of characters.
-fn knee_text(knee: &Knee) -> String {
-    let lines = knee
-        .lines()
-        .into_iter()
-        .filter(|(name, _)| *name != "answered");
-    let lines: Vec<Line> = lines
-        .map(|(name, points)| Line {
-            name: name.to_owned(),
-            points,
-            ..Line::default()
-        })
-        .collect();
-    let mut scale = Scale::of(Axis::Linear, Axis::Durations);
-    if let Some(best) = knee.best {
-        scale = scale.marked(best, "the knee");
-    }
-    let chart = Chart::of("Latency", ["requests a second", "latency"], scale, lines);
-    format!("{}\n{}", knee.text(), chart.text())
 }
 
 #[cfg(test)]

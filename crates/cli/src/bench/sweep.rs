@@ -1,6 +1,6 @@
 //! `milepost bench sweep`: runs over a range of one number of the load.
 //!
-//! Takes flags, makes a run for each value and repetition, prints the table and its picture. 0: done. 2: wrong use, or
+//! Takes flags, makes a run for each value and repetition, prints the table. 0: done. 2: wrong use, or
 //! not a single request was answered.
 
 use std::thread;
@@ -37,7 +37,7 @@ const EXAMPLES: &str = "\
 Examples:
   milepost bench sweep --connections 10..250:10 --repeat 5 http://127.0.0.1:8000/
   milepost bench sweep -c 64 --rate 1000..10000:1000 -d 5s http://127.0.0.1:8000/
-  milepost bench sweep -c 16,64,256 -d 2s --svg clients.svg http://127.0.0.1:8000/
+  milepost bench sweep -c 16,64,256 -d 2s --html clients.html http://127.0.0.1:8000/
 
 One of --connections, --rate, --pipeline and the other numbers of a load takes a range, as
 FROM..TO:STEP, or a list. Exit: 0 done, 2 it could not be done or nothing was answered.";
@@ -46,7 +46,6 @@ FROM..TO:STEP, or a list. Exit: 0 done, 2 it could not be done or nothing was an
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SweepForm {
     Json,
-    Svg,
     Html,
 }
 
@@ -65,7 +64,6 @@ const OWN: &[Key] = loadgen::key_table! {
     Results {
         "repeat" "Repetitions of the whole range" { placeholder: "N", default: "5" }
         "json" "Write the runs, as of `milepost bench`; `-` is standard output" { placeholder: "FILE" }
-        "svg" "Write the picture; `-` is standard output" { placeholder: "FILE" }
         "html" "Write a page with picture and table; `-` is standard output" { placeholder: "FILE" }
         "quiet" "No progress and no table" { form: Switch, short: Some('q') }
     }
@@ -118,11 +116,7 @@ fn options(matches: &ArgMatches, faults: &mut Vec<Message>) -> Option<SweepOptio
     let load = flags::load(matches);
     let sweep = Sweep::of(&load).map_err(|fault| faults.push(message(&fault)));
     let repeat = flags::count(matches, "repeat", REPEAT_MAX, faults).unwrap_or(REPEAT);
-    let forms = [
-        ("json", SweepForm::Json),
-        ("svg", SweepForm::Svg),
-        ("html", SweepForm::Html),
-    ];
+    let forms = [("json", SweepForm::Json), ("html", SweepForm::Html)];
     let outputs = flags::outputs(matches, &forms, faults);
     let sweep = sweep.ok()?;
     let plan = |value: &u64| {
@@ -175,7 +169,6 @@ fn show(options: &SweepOptions, runs: &[SweepRun]) -> Vec<Message> {
     for output in &options.outputs {
         let text = match output.form {
             SweepForm::Json => json(runs),
-            SweepForm::Svg => chart.svg(),
             SweepForm::Html => page(options, &chart, runs),
         };
         messages.extend(output.place.write(&text).err());
@@ -185,8 +178,7 @@ fn show(options: &SweepOptions, runs: &[SweepRun]) -> Vec<Message> {
         .iter()
         .any(|output| output.place == Place::Stdout);
     if !options.is_quiet && !has_stdout {
-        let text = format!("{}\n{}", options.sweep.text(runs), chart.text());
-        messages.extend(message::result(&text).err());
+        messages.extend(message::result(&options.sweep.text(runs)).err());
     }
     messages
 }
@@ -237,13 +229,13 @@ mod tests {
     #[test]
     fn says_all_that_is_wrong_at_once() {
         let text = asked(&[
-            "-c", "10..5:1", "--repeat", "0", "--json", "-", "--svg", "-",
+            "-c", "10..5:1", "--repeat", "0", "--json", "-", "--html", "-",
         ]);
         let expect = "\
 milepost: `--connections 10..5:1`: 5 is less than 10
 hint: a range is FROM..TO:STEP, as `10..250:10`; a list has commas, as `10,20,50`
 milepost: `--repeat`: expected a count from 1 to 1000, found `0`
-milepost: `--svg`: `-` is written to already
+milepost: `--html`: `-` is written to already
 ";
         assert_eq!(text.err().expect("faults"), expect);
         let text = asked(&["-c", "5,9", "-t", "7"]).err().expect("a fault");
@@ -254,19 +246,16 @@ milepost: `--svg`: `-` is written to already
     fn writes_every_form_and_says_which_file_cannot_be_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let (json, svg, html) = (path("a.json"), path("a.svg"), path("a.html"));
-        let flags = [
-            "-c", "1,2", "-q", "--json", &json, "--svg", &svg, "--html", &html,
-        ];
+        let (json, html) = (path("a.json"), path("a.html"));
+        let flags = ["-c", "1,2", "-q", "--json", &json, "--html", &html];
         let options = asked(&flags).expect("options");
         assert_eq!(show(&options, &[]), []);
         let read = |path: &str| fs::read_to_string(path).expect("a file");
         assert!(read(&json).starts_with("{\"schema\":"));
-        assert!(read(&svg).starts_with("<svg"));
         assert!(read(&html).contains("<h1>Requests a second by clients</h1>"));
         folder.close().expect("it is ours");
         let messages = show(&options, &[]);
-        assert_eq!(messages.len(), 3);
+        assert_eq!(messages.len(), 2);
         let expect = format!("milepost: `{json}`: cannot be written: no such file");
         assert!(
             messages[0].text().starts_with(&expect),

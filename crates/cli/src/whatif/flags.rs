@@ -8,7 +8,6 @@ use clap::{Arg, ArgMatches, Command};
 use report::{Input, duration};
 use telemetry::{Nanos, Pattern};
 use whatif::prediction::{ControlMode, ErrorMax, Objective, Reserve, Threads};
-use whatif::recorded::Scale;
 use whatif::{Laws, Service};
 
 use super::routes::PoolRule;
@@ -47,8 +46,7 @@ const FLAGS: &str = "\
 threads LIST Threads of each process: 2,5,10; 2:20 is a pool that the controller sizes
 processes LIST Numbers of processes: 1,2,4
 pools POOL+ Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable
-rate LIST Factors of the log's request rate: x1.5,x2
-scale HOW How to raise the rate: gaps shortens the time between requests (worst case), sessions adds whole client sessions [default: gaps]
+rate LIST Factors of the log's request rate: x1.5,x2; the time between requests becomes shorter
 control LIST Whether the controller sizes pools and refuses requests under overload: on,off [default: on]
 objective TEXT+ Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable
 # The server
@@ -92,7 +90,6 @@ pub(super) struct WhatifOptions {
     pub(super) processes: Vec<usize>,
     pub(super) rates: Vec<f64>,
     pub(super) controls: Vec<ControlMode>,
-    pub(super) scale: Scale,
     pub(super) pools: Vec<PoolRule>,
     pub(super) objectives: Vec<Objective>,
     pub(super) threads_now: Option<Threads>,
@@ -142,7 +139,6 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         processes: flags.list("processes", |text| whole(text, 1..=PROCESSES_MAX)),
         rates: flags.list("rate", rate),
         controls: flags.list("control", control),
-        scale: flags.value("scale", scale).unwrap_or_default(),
         pools: flags.all("pools", PoolRule::parse),
         objectives: flags.all("objective", objective::parse),
         threads_now: flags.value("threads-now", threads),
@@ -223,11 +219,6 @@ impl Flags<'_> {
                 !options.pools.is_empty(),
                 "--pools",
                 "synthetic requests have no paths",
-            ),
-            (
-                options.scale == Scale::Sessions,
-                "--scale",
-                "synthetic requests have no sessions",
             ),
             (
                 !is_counted,
@@ -330,12 +321,6 @@ fn control(text: &str) -> Result<ControlMode, String> {
     let modes = [ControlMode::On, ControlMode::Off];
     let found = modes.into_iter().find(|mode| mode.text() == text);
     expect(found, "on or off", text)
-}
-
-fn scale(text: &str) -> Result<Scale, String> {
-    let scales = [("gaps", Scale::Gaps), ("sessions", Scale::Sessions)];
-    let found = scales.into_iter().find(|(name, _)| *name == text);
-    expect(found.map(|(_, scale)| scale), "gaps or sessions", text)
 }
 
 pub(super) fn span(text: &str) -> Result<Nanos, String> {
@@ -450,6 +435,6 @@ mod tests {
         check("a --queue-target 0ms", "expected a duration");
         check("a --queue-len-max 0", "a number from 1 to 1000000");
         check("a --queue-reserve 1:x", "expected a number from 0");
-        check("a --seed x --scale y", "expected gaps or sessions");
+        check("a --seed x --control y", "expected on or off");
     }
 }

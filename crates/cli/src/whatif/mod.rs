@@ -97,7 +97,7 @@ fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
         return Err(refusal(&title, &present, calibration));
     }
     let variants = variants(options, &present.variant)?;
-    let (answers, searches) = simulated(options, &present, &variants)?;
+    let (answers, searches) = simulated(options, &present, &variants);
     let tried = searches.iter().flat_map(|result| &result.search.tried);
     let all: Vec<&Answer> = answers.iter().chain(tried).collect();
     remarks.extend(remarks::of(&present, &all));
@@ -225,12 +225,12 @@ fn simulated(
     options: &WhatifOptions,
     present: &Present,
     variants: &[Variant],
-) -> Result<(Vec<Answer>, Vec<SearchResult>), Message> {
+) -> (Vec<Answer>, Vec<SearchResult>) {
     let basis = &present.basis;
     let (mut all, mut searches): (Vec<Answer>, Vec<SearchResult>) = (Vec::new(), Vec::new());
     // One rate after another: each has requests of its own, and they are what takes memory.
     for same in variants.chunk_by(|one, other| one.rate == other.rate) {
-        let requests = scaled(options, &basis.requests, same[0].rate)?;
+        let requests = scaled(&basis.requests, same[0].rate);
         all.extend(answers(basis, &requests, same));
         if options.objectives.is_empty() {
             continue;
@@ -261,7 +261,7 @@ fn simulated(
         });
         searches.extend(found);
     }
-    Ok((all, searches))
+    (all, searches)
 }
 
 /// Whether a row of the table differs from a variant in its threads at most.
@@ -293,24 +293,15 @@ fn dependent_on(present: &Present) -> Option<usize> {
     fit.depends().then_some(fit.running_seen)
 }
 
-fn scaled(options: &WhatifOptions, requests: &Requests, factor: f64) -> Result<Requests, Message> {
+fn scaled(requests: &Requests, factor: f64) -> Requests {
     match requests {
-        Requests::Recorded(workload) => match workload.scaled(factor, options.scale, options.seed) {
-            Ok(workload) => Ok(Requests::Recorded(workload)),
-            Err(whatif::recorded::ScaleFault) => Err(Message::new(
-                "`--scale sessions`",
-                "more than half of the requests came from one client, so the log has no sessions",
-            )
-            .with_hint(
-                "behind a proxy all clients may have its address; `--scale gaps` needs no sessions",
-            )),
-        },
+        Requests::Recorded(workload) => Requests::Recorded(workload.scaled(factor)),
         Requests::Made(laws) => {
             let mut laws = laws.clone();
             for rate in &mut laws.rates {
                 rate.per_second *= factor;
             }
-            Ok(Requests::Made(laws))
+            Requests::Made(laws)
         }
     }
 }

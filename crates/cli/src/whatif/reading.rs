@@ -1,10 +1,8 @@
 //! Logs as recordings.
 //!
-//! Takes inputs, gives requests with their times, by numbers of routes, pools, processes and clients. Says
+//! Takes inputs, gives requests with their times, by numbers of routes, pools and processes. Says
 //! what was left out; decides nothing about it.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
 use present::thousands;
@@ -153,7 +151,6 @@ impl LogReader {
             route: numbers.route,
             pool: numbers.pool,
             process: self.process(line.process),
-            client: client(line.peer),
             found: found(line),
         };
         self.is_full = self.recorder.push(&seen).is_err();
@@ -177,13 +174,6 @@ impl LogReader {
         );
         process as u8
     }
-}
-
-/// Two clients with the same number count as one: of a million that happens to a hundred.
-fn client(peer: &[u8]) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    peer.hash(&mut hasher);
-    hasher.finish() as u32
 }
 
 fn found(line: &Line<'_>) -> Option<Found> {

@@ -17,10 +17,6 @@ const RATE_MAX: f64 = 1e6;
 const REQUESTS_MAX: f64 = 1e9;
 /// The simulated controller runs ten times a second until the last request has ended.
 const RUN_MAX: Nanos = Nanos::from_secs(1_000 * 3_600);
-/// Most steps of a rate, all repetitions together.
-const STEPS_LEN_MAX: usize = 100_000;
-/// Most run times of one law.
-const ROUTES_LEN_MAX: usize = 1_000;
 
 const KEYS: [&str; 6] = ["rate", "run", "cpu", "for", "len", "gap"];
 
@@ -41,96 +37,24 @@ pub(super) fn laws(text: &str) -> Result<Laws, String> {
         values.insert(key, value);
     }
     let of = |key: &str| values.get(key).copied();
-    let lasts = of("for").map(span).transpose()?;
-    let rates = rates(of("rate").ok_or("`rate=` is missing")?, lasts)?;
-    if rates.iter().map(Rate::sum).sum::<f64>() > REQUESTS_MAX {
+    let lasts = of("for").map(span).transpose()?.unwrap_or(FOR);
+    let per_second = number(of("rate").ok_or("`rate=` is missing")?, RATE_MAX)?;
+    let rate = Rate::steady(per_second, lasts);
+    if rate.sum() > REQUESTS_MAX {
         return Err(format!(
             "expected at most {REQUESTS_MAX:.0} requests in all"
         ));
     }
+    let service = service(of("run").ok_or("`run=` is missing")?)?;
+    let computing = of("cpu").map(share).transpose()?.unwrap_or_default();
     Ok(Laws {
-        rates,
-        routes: routes(of("run").ok_or("`run=` is missing")?, of("cpu"))?,
+        rates: vec![rate],
+        routes: vec![Route {
+            computing,
+            ..Route::only(service)
+        }],
         process: process(kind, of("len"), of("gap"))?,
     })
-}
-
-/// `200`, or steps that start over until the end: `200@10m,50@1h`.
-fn rates(text: &str, lasts: Option<Nanos>) -> Result<Vec<Rate>, String> {
-    if !text.contains('@') {
-        let rate = number(text, RATE_MAX)?;
-        return Ok(vec![Rate::steady(rate, lasts.unwrap_or(FOR))]);
-    }
-    let step = |text: &str| {
-        let (rate, span_text) = expect(text.split_once('@'), "a step as 200@10m", text)?;
-        let rate = match rate.parse() {
-            Ok(0.0) => 0.0,
-            _ => number(rate, RATE_MAX)?,
-        };
-        Ok(Rate::steady(rate, span(span_text)?))
-    };
-    let steps = text
-        .split(',')
-        .map(step)
-        .collect::<Result<Vec<Rate>, String>>()?;
-    let is_any = steps.iter().any(|step| step.per_second > 0.0);
-    expect(is_any.then_some(()), "a rate above 0", text)?;
-    match lasts {
-        None => Ok(steps),
-        Some(lasts) => repeated(&steps, lasts),
-    }
-}
-
-/// One step after another, from the first again after the last, until the time is over.
-fn repeated(steps: &[Rate], lasts: Nanos) -> Result<Vec<Rate>, String> {
-    let mut rates = Vec::new();
-    let mut left = lasts.0;
-    for step in steps.iter().cycle() {
-        if left == 0 {
-            break;
-        }
-        if rates.len() == STEPS_LEN_MAX {
-            return Err(format!("expected at most {STEPS_LEN_MAX} steps in all"));
-        }
-        let span = step.lasts.0.min(left);
-        rates.push(Rate::steady(step.per_second, Nanos(span)));
-        left -= span;
-    }
-    Ok(rates)
-}
-
-/// `exp:20ms`, or several by their weights: `0.9*exp:5ms+0.1*300ms`. What of them is computing, in percent, for all
-/// or for each: `80%`, `95%+2%`.
-fn routes(text: &str, cpu: Option<&str>) -> Result<Vec<Route>, String> {
-    let route = |text: &str| {
-        let (weight, law) = match text.split_once('*') {
-            Some((weight, law)) => (number(weight, 1e9)?, law),
-            None => (1.0, text),
-        };
-        Ok(Route {
-            weight,
-            ..Route::only(service(law)?)
-        })
-    };
-    let parts: Vec<&str> = text.split('+').collect();
-    if parts.len() > ROUTES_LEN_MAX {
-        return Err(format!("expected up to {ROUTES_LEN_MAX} run times"));
-    }
-    let mut routes: Vec<Route> = parts
-        .into_iter()
-        .map(route)
-        .collect::<Result<_, String>>()?;
-    let shares: Vec<f64> = match cpu {
-        Some(cpu) => cpu.split('+').map(share).collect::<Result<_, String>>()?,
-        None => vec![0.0],
-    };
-    if shares.len() != 1 && shares.len() != routes.len() {
-        return Err("expected one share in `cpu=`, or as many as run times".to_owned());
-    }
-    for (route, share) in routes.iter_mut().zip(shares.iter().cycle()) {
-        route.computing = *share;
-    }
-    Ok(routes)
 }
 
 /// `80%`
@@ -179,18 +103,9 @@ pub(super) fn service(text: &str) -> Result<Service, String> {
             mean: run_time(mean)?,
             cs2: number(cs2, 1e4)?,
         }),
-        ("uniform", [least, most]) => {
-            let (least, most) = (run_time(least)?, run_time(most)?);
-            (least <= most).then_some(Service::Uniform { least, most })
-        }
-        ("pareto", [least, most, tail]) => {
-            let (least, most, tail) = (run_time(least)?, run_time(most)?, number(tail, 100.0)?);
-            (least < most).then_some(Service::Pareto { least, most, tail })
-        }
         _ => None,
     };
-    let laws = "20ms, exp:20ms, uniform:5ms,35ms, lognormal:20ms,4 or pareto:5ms,10s,1.2";
-    expect(found, laws, text)
+    expect(found, "20ms, exp:20ms or lognormal:20ms,4", text)
 }
 
 fn run_time(text: &str) -> Result<Nanos, String> {
@@ -231,6 +146,9 @@ mod tests {
         };
         assert_eq!(bursts.process, expect);
         assert_eq!(bursts.rates[0].lasts, FOR);
+        let computing = |text| laws(text).unwrap().routes[0].computing;
+        assert_eq!(computing("even rate=1 run=5ms"), 0.0);
+        assert_eq!(computing("even rate=1 run=5ms cpu=80%"), 0.8);
     }
 
     #[test]
@@ -240,59 +158,11 @@ mod tests {
         check("20ms", Service::Constant(ms(20)));
         check("constant:1s", Service::Constant(ms(1_000)));
         check("exp:3ms", Service::Exponential { mean: ms(3) });
-        check(
-            "uniform:1ms,2ms",
-            Service::Uniform {
-                least: ms(1),
-                most: ms(2),
-            },
-        );
-        check(
-            "pareto:1ms,1s,1.5",
-            Service::Pareto {
-                least: ms(1),
-                most: ms(1_000),
-                tail: 1.5,
-            },
-        );
-    }
-
-    #[test]
-    fn rates_go_in_steps_that_start_over() {
-        let rates = |text: &str| -> Vec<(f64, u64)> {
-            let found = laws(text).unwrap().rates.into_iter();
-            found
-                .map(|rate| (rate.per_second, rate.lasts.0 / 1_000_000_000))
-                .collect()
+        let law = Service::LogNormal {
+            mean: ms(1),
+            cs2: 1.5,
         };
-        let steps = "poisson run=1ms rate=20@10s,0@5s";
-        assert_eq!(rates(steps), [(20.0, 10), (0.0, 5)]);
-        assert_eq!(rates(&format!("{steps} for=12s")), [(20.0, 10), (0.0, 2)]);
-        let longer = [(20.0, 10), (0.0, 5), (20.0, 10), (0.0, 5), (20.0, 2)];
-        assert_eq!(rates(&format!("{steps} for=32s")), longer);
-    }
-
-    #[test]
-    fn run_times_can_be_of_several_laws() {
-        let found = laws("even rate=1 run=0.75*exp:5ms+0.25*300ms").unwrap();
-        let found: Vec<(f64, u64)> = found
-            .routes
-            .iter()
-            .map(|route| (route.weight, route.service.mean().0 / 1_000_000))
-            .collect();
-        assert_eq!(found, [(0.75, 5), (0.25, 300)]);
-    }
-
-    #[test]
-    fn computing_is_a_share_of_all_run_times_or_of_each() {
-        let shares = |text: &str| -> Vec<f64> {
-            let found = laws(&format!("even rate=1 {text}")).unwrap();
-            found.routes.iter().map(|route| route.computing).collect()
-        };
-        assert_eq!(shares("run=5ms"), [0.0]);
-        assert_eq!(shares("run=5ms cpu=80%"), [0.8]);
-        assert_eq!(shares("run=1*5ms+2*1ms cpu=50%"), [0.5, 0.5]);
-        assert_eq!(shares("run=1*5ms+2*1ms cpu=50%+0%"), [0.5, 0.0]);
+        check("lognormal:1ms,1.5", law);
     }
 
     #[test]
@@ -308,19 +178,16 @@ mod tests {
         check("often rate=1 run=1ms", "expected poisson, even or bursts");
         check("even rate=1 run=1ms len=3", "belong to bursts");
         check("even rate=1 run=2ms:3", "expected 20ms");
-        check("even rate=1 run=uniform:3ms,2ms", "expected 20ms");
+        check("even rate=1 run=uniform:2ms,3ms", "expected 20ms");
         check("even rate=1 speed=2", "found `speed=`");
-        check("even rate=1@1s,2 run=1ms", "expected a step as 200@10m");
-        check("even rate=0@1s run=1ms", "above 0");
-        check("even rate=1@1us,2@1us run=1ms for=1h", "steps in all");
-        check("even rate=1 run=x*1ms", "above 0");
+        check("even rate=1@1s run=1ms", "above 0");
+        check("even rate=1 run=2*1ms", "expected 20ms");
         check("even rate=1 run=1ms cpu=2", "expected a share as 80%");
         check("even rate=1 run=1ms cpu=101%", "expected a share as 80%");
-        check("even rate=1 run=1ms cpu=1%+1%", "as many as run times");
-        check("even rate=1 run=1ms+", "expected 20ms");
+        check("even rate=1 run=1ms cpu=1%+1%", "expected a share as 80%");
         check("even rate=1000000 run=1ms for=1d", "at most");
         check("bursts rate=1 run=1ms len=0.5", "from 1 to 10000");
         check("even rate=1 run=1001h", "up to 1000h");
-        check("even rate=1 run=pareto:1ms,1000000h,1.2", "up to 1000h");
+        check("even rate=1 run=lognormal:1001h,2", "up to 1000h");
     }
 }

@@ -18,7 +18,6 @@ mod schedule;
 pub(crate) mod socket;
 mod tls;
 
-mod receive_stamps;
 mod response;
 mod stalls;
 mod tally;

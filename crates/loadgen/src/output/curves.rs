@@ -4,7 +4,6 @@
 
 use present::{BAD, Line, Look};
 
-use super::intervals::decoded;
 use crate::distribution::Summary;
 use crate::outcome::{Outcome, Second};
 
@@ -37,7 +36,10 @@ pub(super) fn percentiles(name: &str, index: usize, summary: &Summary) -> Vec<Li
 
 /// Quantile, seconds, and how many values lie beyond.
 fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
-    let Some(histogram) = decoded(summary).filter(|histogram| !histogram.is_empty()) else {
+    let Some(histogram) = summary
+        .histogram()
+        .filter(|histogram| !histogram.is_empty())
+    else {
         return Vec::new();
     };
     let (first, last) = MAGNITUDES;
@@ -95,14 +97,6 @@ pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome
         ));
     }
     lines
-}
-
-/// Megabytes (of 1024 KB) that were read in each second.
-pub(super) fn bytes_read(name: &str, index: usize, outcome: &Outcome) -> Line {
-    let points = means(&outcome.series, |at| {
-        at.read_bytes as f64 / (1 << 20) as f64
-    });
-    line(name, index, run_look(index), points)
 }
 
 /// The mean over each step.

@@ -39,13 +39,7 @@ pub(super) fn model(outcome: &Outcome) -> String {
     if outcome.times.late.is_some() {
         parts.push("latency from the intended start".to_owned());
     }
-    if outcome.times.unread.is_some() {
-        parts.push("kernel timestamps".to_owned());
-    }
-    parts.push(match &asked.connections_legs[..] {
-        [] => counted(asked.connections as u64, "connection"),
-        legs => over_time(legs, |len| counted(len as u64, "connection")),
-    });
+    parts.push(counted(asked.connections as u64, "connection"));
     parts.push(format!("{} in flight", thousands(asked.in_flight as u64)));
     parts.push(match asked.requests_each {
         None => "kept".to_owned(),

@@ -1,23 +1,18 @@
 //! What people and programs see of a run.
 //!
-//! Takes outcomes, gives text: a table for people, one page; JSON, CSV and HDR logs for
-//! programs. Pure: no file, no clock, no terminal. Whatever comes from outside (addresses, labels, texts of remarks)
+//! Takes outcomes, gives text: a table and a page for people, JSON for programs. Pure: no file, no clock, no terminal. Whatever comes from outside (addresses, labels, texts of remarks)
 //! is made harmless for terminals and pages on its way.
 
 mod curves;
 mod facts;
-mod intervals;
 mod page;
-mod rows;
 mod stored;
 mod table;
 
 use crate::distribution::Summary;
 use crate::outcome::Times;
 
-pub use intervals::hdr_log;
 pub use page::page;
-pub use rows::{csv, series_csv};
 pub use stored::{json, read_json};
 pub use table::{Tone, table};
 
@@ -27,7 +22,7 @@ mod sample;
 mod tests;
 
 /// All distributions of a run by their names in files; `None`: this kind of load has none.
-fn distributions(times: &Times) -> [(&'static str, Option<&Summary>); 7] {
+fn distributions(times: &Times) -> [(&'static str, Option<&Summary>); 6] {
     [
         ("latency", Some(&times.latency)),
         ("connect", Some(&times.connect)),
@@ -35,6 +30,5 @@ fn distributions(times: &Times) -> [(&'static str, Option<&Summary>); 7] {
         ("last_byte", Some(&times.last_byte)),
         ("cycle", Some(&times.cycle)),
         ("late", times.late.as_ref()),
-        ("unread", times.unread.as_ref()),
     ]
 }

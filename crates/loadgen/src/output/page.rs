@@ -7,7 +7,7 @@ use present::{
     percent, thousands,
 };
 
-use super::curves::{bytes_read, latencies, percentiles, rates, run_look};
+use super::curves::{latencies, percentiles, rates, run_look};
 use super::distributions;
 use super::facts::{Fact, asked, found, model, sides, weight_word};
 use super::table::{NONE_NOTE, durations};
@@ -32,9 +32,7 @@ pub fn page(outcomes: &[Outcome], title: &str) -> String {
     page.html("<div class=charts>\n");
     page.figure(&panes(&percentile_charts(&runs)), "q");
     if runs.iter().any(|run| !run.outcome.series.is_empty()) {
-        for chart in [rate_chart(&runs), bytes_chart(&runs)] {
-            page.figure(&[("", &chart)], "");
-        }
+        page.figure(&[("", &rate_chart(&runs))], "");
         page.figure(&panes(&latency_charts(&runs)), "l");
     }
     page.html("</div>\n");
@@ -211,19 +209,6 @@ fn rate_chart(runs: &[Run<'_>]) -> Chart {
         chart.hint = "dashed: failed".to_owned();
     }
     chart
-}
-
-fn bytes_chart(runs: &[Run<'_>]) -> Chart {
-    let lines = runs
-        .iter()
-        .map(|run| bytes_read(&run.name, run.index, run.outcome));
-    over_time(
-        runs,
-        "Megabytes read a second",
-        "MB/s",
-        Axis::Linear,
-        lines.collect(),
-    )
 }
 
 /// One run has room for p99, p50 and max in one chart.

@@ -138,8 +138,6 @@ pub struct Arrival {
 pub struct Connections {
     /// At most so many at once, over all threads; at least 1.
     pub len: usize,
-    /// Of these so many are used as time goes on (closed loads only); `None`: all.
-    pub active: Option<Profile>,
     /// Requests in flight on each; more than 1 is pipelining.
     pub in_flight: usize,
     /// After so many requests a connection is closed and another one opened; `None`: it is kept.
@@ -261,8 +259,6 @@ pub struct Machine {
     pub tables: Tables,
     /// Processors that the threads may use; empty: any.
     pub cpus: Vec<usize>,
-    /// When a reply counts as arrived.
-    pub timestamps: Timestamps,
     /// Before a due request the loop spins so long instead of sleeping.
     pub spin: Nanos,
     /// Processes of the server to be watched; their children are watched with them.
@@ -276,17 +272,6 @@ pub enum Tables {
     Shared,
     /// Its own: each thread may have as many as the limit says.
     Own,
-}
-
-/// When a reply counts as arrived.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Timestamps {
-    /// When the generator has read it: what waits for a busy generator is in its latency.
-    #[default]
-    Read,
-    /// When this machine's kernel had it, by its own stamps (socket(7), SO_TIMESTAMPNS).
-    Kernel,
 }
 
 impl Plan {
@@ -319,43 +304,14 @@ impl Plan {
                 "connections are opened at a rate of more than nothing",
             ),
             (
-                connections.active.is_some() && !is_closed,
-                "only a closed load can use more and fewer connections over time",
-            ),
-            (
                 waits_for_all && !is_closed,
                 "only a closed load can begin to count when all connections are open",
-            ),
-            (
-                waits_for_all && connections.active.is_some(),
-                "connections that change over time need not ever be all open: begin to count \
-                 after a warm-up",
             ),
         ];
         let mut found = faults
             .into_iter()
             .filter_map(|(is_so, text)| is_so.then_some(text));
-        found
-            .next()
-            .or_else(|| self.timestamps_fault())
-            .or_else(|| self.load_fault())
-    }
-
-    /// Why the kernel's stamps are not to be had.
-    fn timestamps_fault(&self) -> Option<&'static str> {
-        if self.machine.timestamps == Timestamps::Read {
-            return None;
-        }
-        match (&self.target.scheme, &self.target.address) {
-            (Scheme::Https(_), _) => Some(
-                "the kernel's timestamps are of packets, not of what TLS makes of them: use \
-                 `--timestamps read`",
-            ),
-            (Scheme::Http, Address::Unix(_)) => {
-                Some("a unix socket has no timestamps of the kernel: use `--timestamps read`")
-            }
-            (Scheme::Http, Address::Ip(_)) => None,
-        }
+        found.next().or_else(|| self.load_fault())
     }
 
     /// Why nothing would leave, or nobody knows what.
@@ -430,10 +386,6 @@ mod tests {
             "",
         );
         check(|plan| plan.length.begin = Begin::AllOpen, "");
-        check(
-            |plan| plan.connections.active = Some(Profile::constant(1.0)),
-            "",
-        );
         check(|plan| plan.requests.push(sample_request(0)), "");
         check(
             |plan| {
@@ -518,15 +470,7 @@ mod tests {
     #[test]
     fn refuses_what_other_loads_cannot_do() {
         for load in [Load::Burst, open(Profile::constant(1.0))] {
-            let active = "only a closed load can use more and fewer connections";
             let begin = "only a closed load can begin to count";
-            check(
-                |plan| {
-                    plan.load = load.clone();
-                    plan.connections.active = Some(Profile::constant(1.0));
-                },
-                active,
-            );
             check(
                 |plan| {
                     plan.load = load;
@@ -535,40 +479,5 @@ mod tests {
                 begin,
             );
         }
-    }
-
-    #[test]
-    fn refuses_to_wait_for_connections_that_may_never_be_used() {
-        check(
-            |plan| {
-                plan.connections.active = Some(Profile::constant(1.0));
-                plan.length.begin = Begin::AllOpen;
-            },
-            "connections that change over time need not ever be all open",
-        );
-    }
-
-    #[test]
-    fn takes_the_kernels_timestamps_only_where_it_has_some() {
-        let kernel = |plan: &mut Plan| plan.machine.timestamps = Timestamps::Kernel;
-        check(kernel, "");
-        check(
-            |plan| {
-                kernel(plan);
-                plan.target.address = Address::Unix("/run/x".into());
-            },
-            "a unix socket has no timestamps",
-        );
-        check(
-            |plan| {
-                kernel(plan);
-                plan.target.scheme = Scheme::Https(Tls {
-                    server_name: "h.test".to_owned(),
-                    trust: TlsTrust::Anybody,
-                    resumes: true,
-                });
-            },
-            "the kernel's timestamps are of packets",
-        );
     }
 }

@@ -13,7 +13,7 @@ use super::values;
 use crate::plan::{Arrival, Arrivals, Begin, Closing, Connections, Length, Load, Profile};
 
 /// Most connections; the machine bounds them further.
-const CONNECTIONS_LEN_MAX: f64 = 4_000_000.0;
+const CONNECTIONS_LEN_MAX: u64 = 4_000_000;
 /// Most requests in flight on one.
 const IN_FLIGHT_MAX: u64 = 1_024;
 /// Most requests of a run, and of a connection.
@@ -25,14 +25,8 @@ const DURATION: Nanos = Nanos::from_secs(10);
 
 /// Connections and how they are used.
 pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) -> Connections {
-    let profile = reading.value("connections", |text| {
-        let profile = values::profile(text, CONNECTIONS_LEN_MAX)?;
-        let is_whole = |number: f64| number.fract() == 0.0;
-        let ends = profile.legs().iter().flat_map(|leg| [leg.from, leg.to]);
-        match ends.chain([profile.most()]).all(is_whole) {
-            true => Ok(profile),
-            false => Err("whole numbers of connections".to_owned()),
-        }
+    let len = reading.value("connections", |text| {
+        values::count(text, 1, CONNECTIONS_LEN_MAX)
     });
     let requests_each = reading.value("requests_per_connection", |text| {
         values::count(text, 1, REQUESTS_MAX)
@@ -51,10 +45,7 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
         );
     }
     Connections {
-        len: profile
-            .as_ref()
-            .map_or(CONNECTIONS_LEN, |profile| profile.most() as usize),
-        active: profile.filter(|profile| !profile.legs().is_empty()),
+        len: len.map_or(CONNECTIONS_LEN, |len| len as usize),
         in_flight: reading
             .value("pipeline", |text| values::count(text, 1, IN_FLIGHT_MAX))
             .unwrap_or(1) as usize,
@@ -134,10 +125,7 @@ pub(super) fn length(
     };
     let (duration, requests) = match load {
         Load::Open { rate, .. } => (Some(whole(reading, rate, warm_up)), None),
-        Load::Closed => match &connections.active {
-            Some(active) => (Some(whole(reading, active, warm_up)), None),
-            None => (Some(DURATION), None),
-        },
+        Load::Closed => (Some(DURATION), None),
         Load::Recorded { arrivals } => {
             // By number and not by time: the last of them may be answered long after it was recorded.
             let counted = arrivals.iter().filter(|one| one.offset >= warm_up).count();

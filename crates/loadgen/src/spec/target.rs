@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::Files;
 use super::reader::SpecReader;
-use super::url::{self, Place, Url};
+use super::url::{self, Url, UrlHost};
 use crate::engine::Fault;
 use crate::plan::{Address, Scheme, Target, Tls, TlsTrust};
 
@@ -22,18 +22,13 @@ pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<
         return None;
     }
     let unix = unix.map(PathBuf::from);
-    let (address, host) = match (unix, &url.place) {
-        (Some(_), Place::Unix(_)) => {
-            let hint = "leave `--unix` out, or write `http://localhost/` as the URL";
-            reading.fault("`--unix`: the URL names a unix socket itself", hint);
-            return None;
-        }
-        (Some(path), Place::Host { field, .. }) => (Address::Unix(path), field.clone()),
-        (None, Place::Unix(path)) => (Address::Unix(path.clone()), "localhost".to_owned()),
-        (None, Place::Host { name, port, field }) => {
+    let UrlHost { name, port, .. } = &url.host;
+    let address = match unix {
+        Some(path) => Address::Unix(path),
+        None => {
             let is_owned = reading.is_given("i_own_this_target");
             let found = address(name, *port, is_owned, files);
-            (Address::Ip(reading.noted(found)?), field.clone())
+            Address::Ip(reading.noted(found)?)
         }
     };
     let scheme = scheme(reading, &url)?;
@@ -41,7 +36,7 @@ pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<
         url: text,
         scheme,
         address,
-        host,
+        host: url.host.field,
         path: url.path,
     })
 }
@@ -162,10 +157,15 @@ fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {
             return None;
         }
     };
-    let server_name = match (reading.text("server_name"), &url.place) {
-        (Some(name), _) => name.to_owned(),
-        (None, Place::Host { name, .. }) => name.split('%').next().unwrap_or_default().to_owned(),
-        (None, Place::Unix(_)) => "localhost".to_owned(),
+    let server_name = match reading.text("server_name") {
+        Some(name) => name.to_owned(),
+        None => url
+            .host
+            .name
+            .split('%')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
     };
     Some(Scheme::Https(Tls {
         server_name,

@@ -1,8 +1,6 @@
-//! URLs taken apart: `http://host:port/path?query`, `https://...`, `http+unix://%2Fpath%2Fsock/path`.
+//! URLs taken apart: `http://host:port/path?query`, `https://...`.
 //!
 //! Takes a text, gives its parts or why it is none, with a remedy. Pure; resolves no name.
-
-use std::path::PathBuf;
 
 use crate::engine::Fault;
 
@@ -10,24 +8,19 @@ use crate::engine::Fault;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Url {
     pub(super) has_tls: bool,
-    pub(super) place: Place,
+    pub(super) host: UrlHost,
     /// Path and query, at least `/`.
     pub(super) path: String,
 }
 
 /// Where it leads.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Place {
-    /// To a host.
-    Host {
-        /// Without brackets; an address's zone (`fe80::1%eth0`) is part of it.
-        name: String,
-        port: u16,
-        /// As the `Host` field has it.
-        field: String,
-    },
-    /// To a unix socket.
-    Unix(PathBuf),
+pub(super) struct UrlHost {
+    /// Without brackets; an address's zone (`fe80::1%eth0`) is part of it.
+    pub(super) name: String,
+    pub(super) port: u16,
+    /// As the `Host` field has it.
+    pub(super) field: String,
 }
 
 const EXAMPLE: &str = "write `http://127.0.0.1:8000/path`";
@@ -59,33 +52,26 @@ pub(super) fn parse(text: &str) -> Result<Url, Fault> {
         let hint = "send them as a header: `-H 'Authorization: Basic ...'`";
         return Err(wrong("user and password in a URL are not sent", hint));
     }
-    let (has_tls, place) = match scheme.to_ascii_lowercase().as_str() {
+    let (has_tls, host) = match scheme.to_ascii_lowercase().as_str() {
         "http" => (false, host(authority, 80)),
         "https" => (true, host(authority, 443)),
-        "http+unix" => (false, unix(authority)),
-        "https+unix" => (true, unix(authority)),
         _ => {
             let cause = format!("`{scheme}` is not spoken here");
-            return Err(wrong(&cause, "http, https and http+unix are"));
+            return Err(wrong(
+                &cause,
+                "http and https are; `--unix PATH` names a unix socket",
+            ));
         }
     };
-    let place = place.map_err(|cause| wrong(&cause, EXAMPLE))?;
+    let host = host.map_err(|cause| wrong(&cause, EXAMPLE))?;
     Ok(Url {
         has_tls,
-        place,
+        host,
         path,
     })
 }
 
-fn unix(authority: &str) -> Result<Place, String> {
-    let path = decoded(authority).filter(|path| path.starts_with('/'));
-    path.map(|path| Place::Unix(path.into())).ok_or_else(|| {
-        "expected the socket's whole path with `%2F` for `/`: `http+unix://%2Frun%2Fshop.sock/`"
-            .to_owned()
-    })
-}
-
-fn host(authority: &str, default_port: u16) -> Result<Place, String> {
+fn host(authority: &str, default_port: u16) -> Result<UrlHost, String> {
     let (name, zone, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (address, port) = rest.split_once(']').ok_or("`]` is missing")?;
@@ -132,7 +118,7 @@ fn host(authority: &str, default_port: u16) -> Result<Place, String> {
     } else {
         format!("{name}%{zone}")
     };
-    Ok(Place::Host { name, port, field })
+    Ok(UrlHost { name, port, field })
 }
 
 fn port_number(text: &str) -> Result<u16, String> {
@@ -141,28 +127,20 @@ fn port_number(text: &str) -> Result<u16, String> {
     number.ok_or_else(|| format!("expected a port from 1 to 65535, found `{text}`"))
 }
 
-/// Without its percent-encoding; `None`: it is broken, no UTF-8, or holds a zero byte.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let is_whole = http::target::decode(text.as_bytes(), &mut bytes);
-    let text = String::from_utf8(bytes).ok().filter(|_| is_whole);
-    text.filter(|text| !text.contains('\0'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[track_caller]
     fn check(text: &str, has_tls: bool, name: &str, port: u16, field: &str, path: &str) {
-        let place = Place::Host {
+        let host = UrlHost {
             name: name.to_owned(),
             port,
             field: field.to_owned(),
         };
         let expect = Url {
             has_tls,
-            place,
+            host,
             path: path.to_owned(),
         };
         assert_eq!(parse(text), Ok(expect), "{text}");
@@ -218,31 +196,6 @@ mod tests {
     }
 
     #[test]
-    fn takes_unix_sockets() {
-        for (text, has_tls, socket, path) in [
-            (
-                "http+unix://%2Frun%2Fa.sock/b?c",
-                false,
-                "/run/a.sock",
-                "/b?c",
-            ),
-            ("https+unix://%2fa%20b", true, "/a b", "/"),
-        ] {
-            let place = Place::Unix(socket.into());
-            let path = path.to_owned();
-            assert_eq!(
-                parse(text),
-                Ok(Url {
-                    has_tls,
-                    place,
-                    path
-                }),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
     fn says_why_a_url_is_none() {
         for (text, expect) in [
             (
@@ -251,7 +204,7 @@ mod tests {
             ),
             (
                 "ftp://a/",
-                "`ftp` is not spoken here > http, https and http+unix are",
+                "`ftp` is not spoken here > http and https are; `--unix PATH` names a unix socket",
             ),
             (
                 "http://",
@@ -307,19 +260,12 @@ mod tests {
             ),
             (
                 "http+unix://run/",
-                "expected the socket's whole path with `%2F` for `/`: `http+unix://%2Frun%2Fshop.sock/` > write `http://127.0.0.1:8000/path`",
+                "`http+unix` is not spoken here > http and https are; `--unix PATH` names a unix socket",
             ),
         ] {
             let fault = parse(text).unwrap_err();
             let said = format!("{} > {}", fault.text, fault.hint.unwrap_or_default());
             assert_eq!(said, format!("`{text}`: {expect}"));
-        }
-    }
-
-    #[test]
-    fn refuses_broken_encodings_of_paths() {
-        for text in ["%2", "%", "%2Fa%zz", "%2F%+1", "%2F%00", "%2F%ff"] {
-            assert!(parse(&format!("http+unix://{text}/")).is_err(), "{text}");
         }
     }
 }

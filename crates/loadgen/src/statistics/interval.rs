@@ -1,11 +1,9 @@
-//! Intervals that hold for autocorrelated values: from whole runs and from batches.
+//! Intervals from the figures of whole runs.
 //!
-//! Takes numbers, gives 95 % intervals. Latencies within a run follow each other like the lengths of a queue:
-//! formulas for independent values (the binomial one for quantiles among them) say intervals that hold half
-//! the time or less, so there are none here.
+//! Takes one number for each run, gives 95 % intervals. Latencies within a run follow each other like the lengths of a
+//! queue, and a run says nothing of how it differs from the next one: formulas for independent values (the binomial one
+//! for quantiles among them) say intervals that hold half the time or less, so there are none here.
 
-/// Batches of a run; the variance of their means stands for the run's own.
-pub(super) const BATCHES_LEN: usize = 10;
 /// Resamples of a bootstrap.
 const RESAMPLES_LEN: usize = 10_000;
 /// The same data give the same interval.
@@ -39,42 +37,6 @@ impl Spread {
         variance: 0.0,
         freedom: 1.0,
     };
-}
-
-/// The mean of batches, which may still be correlated with their neighbours: what the variance lacks for that
-/// is put back by the correlation of first order, without its bias in so short a series (Kendall 1954).
-pub(super) fn batch_spread(batches: &[f64]) -> Spread {
-    let plain = spread(batches);
-    let len = batches.len() as f64;
-    let distance = |value: &f64| value - plain.mean;
-    let squares: f64 = batches.iter().map(|value| distance(value).powi(2)).sum();
-    if squares <= 0.0 || len <= 4.0 {
-        return plain;
-    }
-    let products = batches
-        .windows(2)
-        .map(|pair| distance(&pair[0]) * distance(&pair[1]));
-    let found = products.sum::<f64>() / squares;
-    let correlation = ((found + 1.0 / len) / (1.0 - 3.0 / len)).clamp(0.0, 0.8);
-    let factor = (1.0 + correlation) / (1.0 - correlation);
-    Spread {
-        variance: plain.variance * factor,
-        freedom: (len / factor - 1.0).max(2.0),
-        ..plain
-    }
-}
-
-/// How well the value of a whole run is known, from the distances of its batches to it. A quantile of the
-/// whole is no mean of quantiles of its parts: how far their mean lies from it is uncertainty as well
-/// (without that, intervals of p99 at a utilisation of 0.8 held the truth in 153 of 200 trials).
-pub(super) fn batch_spread_about(distances: &[f64]) -> Spread {
-    let spread = batch_spread(distances);
-    let len = distances.len() as f64;
-    let squares: f64 = distances.iter().map(|distance| distance.powi(2)).sum();
-    Spread {
-        variance: spread.variance.max(squares / (len - 1.0) / len),
-        ..spread
-    }
 }
 
 /// The mean of independent values; at least two.
@@ -161,75 +123,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn normal(rng: &mut fastrand::Rng) -> f64 {
-        (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
-    }
-
-    /// The interval of the mean of a series that may be autocorrelated, from the means of ten batches; `None`:
-    /// fewer than ten values. Values that do not fill the batches are left out at the end.
-    fn batch_interval(values: &[f64]) -> Option<Interval> {
-        let len = Some(values.len() / BATCHES_LEN).filter(|len| *len > 0)?;
-        let batches = values.chunks_exact(len).take(BATCHES_LEN).map(mean);
-        let spread = batch_spread(&batches.collect::<Vec<_>>());
-        let half = t(spread.freedom) * spread.variance.sqrt();
-        Some(Interval {
-            low: spread.mean - half,
-            high: spread.mean + half,
-        })
-    }
-
-    /// Of 200 series how many of the intervals hold the true mean.
-    fn covered(len: usize, correlation: f64, interval: fn(&[f64]) -> Option<Interval>) -> u32 {
-        (0..200)
-            .map(|seed| {
-                let mut rng = fastrand::Rng::with_seed(seed);
-                let mut value = normal(&mut rng) / (1.0 - correlation * correlation).sqrt();
-                let series: Vec<f64> = (0..len)
-                    .map(|_| {
-                        value = correlation * value + normal(&mut rng);
-                        value + 100.0
-                    })
-                    .collect();
-                let found = interval(&series).expect("long enough");
-                u32::from(found.low <= 100.0 && 100.0 <= found.high)
-            })
-            .sum()
-    }
-
-    #[test]
-    fn holds_the_truth_of_autocorrelated_series() {
-        for (len, correlation) in [(10, 0.0), (60, 0.0), (60, 0.5), (60, 0.8), (300, 0.9)] {
-            let covered = covered(len, correlation, batch_interval);
-            assert!(covered >= 170, "{len} {correlation}: {covered} of 200");
-        }
-    }
-
-    #[test]
-    fn would_not_hold_it_with_a_formula_for_independent_values() {
-        let independent = |values: &[f64]| {
-            let spread = spread(values);
-            let half = t(spread.freedom) * spread.variance.sqrt();
-            Some(Interval {
-                low: spread.mean - half,
-                high: spread.mean + half,
-            })
-        };
-        assert!(covered(60, 0.0, independent) >= 180);
-        assert!(covered(60, 0.8, independent) < 130);
-    }
-
-    #[test]
-    fn needs_ten_values() {
-        assert_eq!(batch_interval(&[1.0; 9]), None);
-        assert_eq!(
-            batch_interval(&[3.0; 10]),
-            Some(Interval {
-                low: 3.0,
-                high: 3.0
-            })
-        );
-    }
 
     #[test]
     fn knows_student_s_t() {

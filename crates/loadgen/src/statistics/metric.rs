@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::unit::Unit;
@@ -37,8 +36,6 @@ pub enum Span {
     Cycle,
     /// `late-`: how long after its time a request was sent.
     Late,
-    /// `unread-`: how long a reply that had arrived waited to be read.
-    Unread,
 }
 
 /// Which figure of a distribution.
@@ -113,13 +110,12 @@ const PLAIN: [PlainFigure; 9] = [
     }),
 ];
 /// The one without a prefix is the last one: every name begins with it.
-const SPANS: [(&str, Span); 7] = [
+const SPANS: [(&str, Span); 6] = [
     ("connect-", Span::Connect),
     ("first-byte-", Span::FirstByte),
     ("last-byte-", Span::LastByte),
     ("cycle-", Span::Cycle),
     ("late-", Span::Late),
-    ("unread-", Span::Unread),
     ("", Span::Latency),
 ];
 const FIGURES: [(&str, Figure); 4] = [
@@ -251,9 +247,6 @@ impl Span {
                     "requests of a closed load are never late: only an open one has a clock".into(),
                 )
             }),
-            Span::Unread => times.unread.as_ref().ok_or_else(|| {
-                Unsaid("only `--timestamps kernel` tells how long replies lay unread".into())
-            }),
         }
     }
 }
@@ -293,7 +286,8 @@ pub(super) fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64,
     {
         return Ok(us);
     }
-    let histogram = decoded(&all.hdr)
+    let histogram = all
+        .histogram()
         .ok_or_else(|| Unsaid("the file holds no histogram that can be read".into()))?;
     let rank = telemetry::nearest_rank(percent / 100.0, all.count + missing).min(all.count);
     let share = telemetry::share_of_rank(rank as f64 / all.count as f64, all.count);
@@ -312,13 +306,6 @@ fn stored(all: &Summary, percent: f64) -> Option<f64> {
         (99.99, all.p99_99_us),
     ];
     known.iter().find(|(known, _)| *known == percent)?.1
-}
-
-fn decoded(hdr: &str) -> Option<Histogram<u64>> {
-    use base64::Engine as _;
-    use hdrhistogram::serialization::Deserializer;
-    let bytes = base64::engine::general_purpose::STANDARD.decode(hdr).ok()?;
-    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
 }
 
 fn by_time(outcome: &Outcome, value: f64) -> Result<f64, Unsaid> {
@@ -363,7 +350,7 @@ fn unknown(name: &str) -> Fault {
         None => {
             "known are rps, mean, stdev, min, max, p50 to p99.99, failures, unsent, read, cpu, \
                  generator-rss, server-cpu, rss, switches, and times with connect-, first-byte-, \
-                 last-byte-, cycle-, late- or unread- before them"
+                 last-byte-, cycle- or late- before them"
                 .to_owned()
         }
     };

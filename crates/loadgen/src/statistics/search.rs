@@ -1,6 +1,6 @@
 //! The highest rate at which an assertion holds: which rate to try next.
 //!
-//! Takes what each try has said, gives the next rate or the knee, which is a text and lines to be drawn. Pure: the
+//! Takes what each try has said, gives the next rate or the knee. Pure: the
 //! caller makes the runs.
 //!
 //! ```text
@@ -239,26 +239,6 @@ pub enum SearchEnd {
 }
 
 impl Knee {
-    /// Lines over the rate, in the order of rates: `p50` and `p99` in seconds, `answered` in replies a
-    /// second. Of a rate that was tried twice the second one counts.
-    pub fn lines(&self) -> Vec<(&'static str, Vec<(f64, f64)>)> {
-        let mut tries: Vec<&Try> = Vec::new();
-        for tried in &self.tries {
-            tries.retain(|one| one.rate != tried.rate);
-            tries.push(tried);
-        }
-        tries.sort_by(|one, other| one.rate.total_cmp(&other.rate));
-        let points = |value: fn(&Try) -> Option<f64>| {
-            let found = tries.iter().filter_map(|one| Some((one.rate, value(one)?)));
-            found.collect()
-        };
-        vec![
-            ("p50", points(|one| one.p50_us.map(|us| us / 1e6))),
-            ("p99", points(|one| one.p99_us.map(|us| us / 1e6))),
-            ("answered", points(|one| Some(one.answered))),
-        ]
-    }
-
     /// A table of all tries, and the answer as the last line.
     pub fn text(&self) -> String {
         let tries = || self.tries.iter();
@@ -528,16 +508,6 @@ mod tests {
                 tried(4_000.0, Held::GeneratorLimited, None),
             ],
         }
-    }
-
-    #[test]
-    fn gives_lines_in_the_order_of_rates_and_second_tries_only() {
-        let lines = knee().lines();
-        let (name, points) = &lines[1];
-        assert_eq!(*name, "p99");
-        assert_eq!(points, &[(1_000.0, 0.004), (2_000.0, 0.005)]);
-        assert_eq!(lines[0].1.len(), 3);
-        assert_eq!(lines[2].1[2], (4_000.0, 4_000.0));
     }
 
     #[test]

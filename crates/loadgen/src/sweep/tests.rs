@@ -77,10 +77,6 @@ fn takes_exactly_one_number() {
             [("connections", "1..3:1"), ("rate", "500:10s,1000:10s")],
             "connections",
         ),
-        (
-            [("connections", "10..250:30s"), ("pipeline", "1,2")],
-            "pipeline",
-        ),
     ] {
         assert_eq!(Sweep::of(&load(&pairs)).expect("a range").key, expect);
     }

@@ -25,7 +25,6 @@ pub(crate) fn sample() -> Plan {
         load: Load::Closed,
         connections: Connections {
             len: 1,
-            active: None,
             in_flight: 1,
             requests_each: None,
             closing: Closing::Rst,
@@ -44,7 +43,6 @@ pub(crate) fn sample() -> Plan {
             threads: 1,
             tables: Tables::Shared,
             cpus: Vec::new(),
-            timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),
         },

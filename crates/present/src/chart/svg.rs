@@ -18,55 +18,16 @@ const BOTTOM: f64 = 48.0;
 const AREAS_LEN_MAX: usize = 400;
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 60;
-/// The style of a chart that stands alone; a page has the same in its own.
+/// The style of charts, which a page has in its own.
 pub(crate) const STYLE: &str = include_str!("../chart.css");
 
 impl Chart {
-    /// A chart that stands alone, as a file: with style, title and legend.
-    pub fn svg(&self) -> String {
-        let legend = self.legend();
-        // Names in rows of two: they are long.
-        let head = 30.0 + 20.0 * legend.len().div_ceil(2) as f64;
-        let mut svg = self.opened(head, " xmlns=\"http://www.w3.org/2000/svg\"");
-        let title = escaped(&self.title, 2 * NAME_CHARS_MAX);
-        let _ = write!(
-            svg,
-            "<style>{STYLE}</style><rect class=\"ground\" y=\"{:.0}\" width=\"{WIDTH}\" height=\"{:.0}\"/>\
-             <text class=\"title\" x=\"14\" y=\"{:.0}\">{title}</text>",
-            -head,
-            HEIGHT + head,
-            22.0 - head,
-        );
-        for (index, (colour, name)) in legend.iter().enumerate() {
-            let x = 14.0 + (index % 2) as f64 * (WIDTH / 2.0 - 7.0);
-            let y = 44.0 - head + (index / 2) as f64 * 20.0;
-            let _ = write!(
-                svg,
-                "<rect class=\"fill {}\" x=\"{x:.0}\" y=\"{:.0}\" width=\"11\" height=\"11\" rx=\"2\"/><text x=\"{:.0}\" y=\"{y:.0}\">{}</text>",
-                colour_class(*colour),
-                y - 10.0,
-                x + 17.0,
-                escaped(name, 38),
-            );
-        }
-        self.finish(svg)
-    }
-
     /// A chart in a page that has the style and says title and legend.
-    pub fn embedded(&self) -> String {
-        self.finish(self.opened(0.0, ""))
-    }
-
-    fn opened(&self, head: f64, attribute: &str) -> String {
-        format!(
-            "<svg{attribute} class=\"chart\" viewBox=\"0 {:.0} {WIDTH} {:.0}\" role=\"img\" aria-label=\"{}\">",
-            0.0 - head,
-            HEIGHT + head,
+    pub fn svg(&self) -> String {
+        let mut svg = format!(
+            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT:.0}\" role=\"img\" aria-label=\"{}\">",
             escaped(&self.title, 2 * NAME_CHARS_MAX),
-        )
-    }
-
-    fn finish(&self, mut svg: String) -> String {
+        );
         match self.ranges() {
             Some((x, y)) => {
                 axes(&x, &y, [&self.x_label, &self.y_label], &mut svg);

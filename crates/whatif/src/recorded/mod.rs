@@ -2,7 +2,7 @@
 //!
 //! Takes requests one after another, gives a [`Recording`] and what can be learnt from it: the cost of handing a
 //! request to a thread, the times in which the whole server stood still, and how running requests slowed each
-//! other down. Keeps 32 bytes a request. It must not know how a log is written, and simulates nothing.
+//! other down. Keeps 24 bytes a request. It must not know how a log is written, and simulates nothing.
 //!
 //! ```text
 //! Seen ─► Recorder ─► Recording ─► work (which ran when) ─► costs, stalls, lock_fit, sharing_fit ─► Workload ─► arrivals
@@ -24,12 +24,11 @@ use telemetry::Nanos;
 
 pub use costs::Costs;
 pub use lock_fit::LockFit;
-pub use scaled::{Scale, ScaleFault};
 pub use sharing_fit::{CurvePoint, SharingFit};
 pub use stalls::stalls;
 pub use workload::Workload;
 
-/// Most requests of a recording: 3.2 GB.
+/// Most requests of a recording: 2.4 GB.
 pub const REQUESTS_LEN_MAX: usize = 100_000_000;
 /// Most routes; the caller numbers them below this.
 pub const ROUTES_LEN_MAX: usize = 4_096;
@@ -60,8 +59,6 @@ pub struct Seen {
     pub pool: u8,
     /// Number of its process.
     pub process: u8,
-    /// Number of its client.
-    pub client: u32,
     /// What it found when it came to its pool; `None` when the log does not say.
     pub found: Option<Found>,
 }
@@ -75,7 +72,7 @@ pub struct Found {
     pub from_queue: bool,
 }
 
-/// One request as it is kept: 32 bytes, and there may be a hundred million.
+/// One request as it is kept: 24 bytes, and there may be a hundred million.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Kept {
     /// When it wanted a thread: nanoseconds since the recording's first one.
@@ -86,7 +83,6 @@ pub(crate) struct Kept {
     run_s: f32,
     /// Seconds; negative: not known.
     cpu_s: f32,
-    pub(crate) client: u32,
     pub(crate) route: u16,
     pub(crate) process: u8,
     /// The pool's number and, above it, where the thread came from.
@@ -117,7 +113,6 @@ impl Kept {
             queue_s: seconds(seen.queue),
             run_s: seconds(seen.run),
             cpu_s: seconds(seen.cpu),
-            client: seen.client,
             route: seen.route,
             process: seen.process,
             pool_and_origin: seen.pool.min(POOL_BITS) | origin,
@@ -396,7 +391,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_request_takes_32_bytes() {
-        assert_eq!(size_of::<Kept>(), 32);
+        assert_eq!(size_of::<Kept>(), 24);
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn takes_places_for_results() {
     let (options, faults) = parsed(&[
         "--json",
         file,
-        "--csv",
+        "--html",
         "-",
         "-q",
         "--label",
@@ -79,10 +79,10 @@ fn takes_places_for_results() {
         &["`--html`: `-` is written to already"],
     );
     check_fault(
-        &["--hdr-log", "/", "--series", "/none/there", "http://h/"],
+        &["--html", "/", "--json", "/none/there", "http://h/"],
         &[
-            "`--series`: `/none/there` cannot be written: its folder is not there",
-            "`--hdr-log`: `/` cannot be written: it is a folder",
+            "`--json`: `/none/there` cannot be written: its folder is not there",
+            "`--html`: `/` cannot be written: it is a folder",
         ],
     );
     let long = format!("/tmp/{}", "a".repeat(300));

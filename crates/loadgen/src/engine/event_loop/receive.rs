@@ -33,22 +33,18 @@ impl EventLoop<'_> {
         for _ in 0..READS_A_TURN {
             let got = self.receive(place, buffer);
             let at = now();
-            // What has arrived before it could be read; a clock that was set meanwhile says nothing.
-            let arrived = got
-                .as_ref()
-                .map_or(Stamp::ZERO, |(_, arrived)| (*arrived).min(at));
             if self.schedule.is_none() && at >= self.tally.window.end {
                 // Beyond the counted time: the request was unfinished at its end, and the next turn is the last.
                 return false;
             }
             match got {
-                Ok((0, _)) => {
+                Ok(0) => {
                     self.ended(place, at);
                     return false;
                 }
-                Ok((bytes, _)) => {
+                Ok(bytes) => {
                     self.tally.read(bytes, at);
-                    if !self.take(place, &buffer[..bytes], arrived, at) {
+                    if !self.take(place, &buffer[..bytes], at) {
                         return false;
                     }
                     let is_plain = self.connections[place as usize].tls.is_none();
@@ -68,25 +64,20 @@ impl EventLoop<'_> {
         true
     }
 
-    /// Bytes, and when they arrived by the kernel's stamps; [`Stamp::ZERO`]: nobody says.
     #[inline]
-    fn receive(&mut self, place: u32, buffer: &mut [u8]) -> io::Result<(usize, Stamp)> {
+    fn receive(&mut self, place: u32, buffer: &mut [u8]) -> io::Result<usize> {
         let connection = &mut self.connections[place as usize];
         let Some(descriptor) = &connection.socket else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
-        if let Some(stamps) = &mut self.receive_stamps {
-            return stamps.receive(descriptor, buffer);
+        match &mut connection.tls {
+            None => Ok(recv(descriptor, buffer, RecvFlags::empty())?.0),
+            Some(link) => link.recv(descriptor, buffer),
         }
-        let bytes = match &mut connection.tls {
-            None => recv(descriptor, buffer, RecvFlags::empty())?.0,
-            Some(link) => link.recv(descriptor, buffer)?,
-        };
-        Ok((bytes, Stamp::ZERO))
     }
 
     /// Takes bytes of replies; whether the connection is still there.
-    fn take(&mut self, place: u32, bytes: &[u8], arrived: Stamp, at: Stamp) -> bool {
+    fn take(&mut self, place: u32, bytes: &[u8], at: Stamp) -> bool {
         let mut used = 0;
         while used < bytes.len() {
             let connection = &self.connections[place as usize];
@@ -101,16 +92,9 @@ impl EventLoop<'_> {
                 self.unasked(place, at);
                 return false;
             }
-            // A reply from before its request is one that was read late, by a clock that was set since.
-            let arrived = if arrived < flight.sent {
-                Stamp::ZERO
-            } else {
-                arrived
-            };
             if flight.first_byte == Stamp::ZERO {
-                flight.first_byte = if arrived == Stamp::ZERO { at } else { arrived };
+                flight.first_byte = at;
             }
-            flight.arrived = arrived;
             let standard = &self.worker.shared.standards[flight.kind as usize];
             let fed = self.connections[place as usize]
                 .response
@@ -151,12 +135,8 @@ impl EventLoop<'_> {
         }
         if !self.is_closed_load() {
             self.is_idle(place);
-        } else if (place as usize) < self.active {
-            if self.fill(place) {
-                self.todo.push_back(place);
-            }
-        } else if self.connections[place as usize].len == 0 {
-            self.resting.push(place);
+        } else if self.fill(place) {
+            self.todo.push_back(place);
         }
         self.settle_deadline(place);
         true

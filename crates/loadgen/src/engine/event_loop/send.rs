@@ -10,8 +10,8 @@ use telemetry::{Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{Burst, EVENTS_LEN, EventLoop, FULL_QUEUE_RETRY, PAUSE};
+use crate::engine::socket;
 use crate::engine::tls::HandshakeState;
-use crate::engine::{receive_stamps, socket};
 use crate::outcome::Failure;
 use crate::plan::Closing;
 
@@ -91,9 +91,6 @@ impl<'a> EventLoop<'a> {
             Ok(descriptor) => {
                 if self.needs_nodelay {
                     socket::set_nodelay(&descriptor);
-                }
-                if self.receive_stamps.is_some() {
-                    receive_stamps::ask_for(&descriptor);
                 }
                 let connection = &mut self.connections[place as usize];
                 connection.is_retrying = false;
@@ -431,11 +428,7 @@ impl<'a> EventLoop<'a> {
                 self.is_idle(place);
             }
         } else if self.burst == Burst::None {
-            if (place as usize) < self.active {
-                self.todo.push_back(place);
-            } else {
-                self.resting.push(place);
-            }
+            self.todo.push_back(place);
         }
     }
 

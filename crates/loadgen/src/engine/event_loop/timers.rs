@@ -28,7 +28,7 @@ impl EventLoop<'_> {
         for (until, _) in self.paused.front().into_iter().chain(self.retrying.front()) {
             pause = pause.min(until.since(at));
         }
-        if self.begun < self.active {
+        if self.begun < self.connections.len() {
             pause = pause.min(self.begin_at(self.begun).since(at));
         }
         // With no connection free, a reply is what is waited for.
@@ -42,7 +42,7 @@ impl EventLoop<'_> {
         pause
     }
 
-    /// Deadlines, failed places whose pause is over, and how many connections are to be active.
+    /// Deadlines, and failed places whose pause is over.
     pub(super) fn keep_time(&mut self, at: Stamp) {
         // All pauses are equally long, so that the first one in is the first one out.
         while let Some(&(until, place)) = self.paused.front() {
@@ -59,7 +59,6 @@ impl EventLoop<'_> {
         // All places are looked at, a few times within a time-out: cheaper than a sorted set of deadlines that each
         // request would change twice.
         self.next_scan = at.plus(self.scan_pause);
-        self.settle_active(at);
         for place in 0..self.begun as u32 {
             if self.connections[place as usize].deadline <= at {
                 self.is_late(place, at);
@@ -101,31 +100,6 @@ impl EventLoop<'_> {
         }
     }
 
-    /// A profile of active connections: those that rested go on, others rest after their next reply.
-    fn settle_active(&mut self, at: Stamp) {
-        let Some(profile) = &self.worker.plan.connections.active else {
-            return;
-        };
-        let passed = at.since(self.worker.shared.start);
-        let all = profile.at(passed).round().max(0.0) as usize;
-        // Connections are used in the order of their numbers, over all threads by turns.
-        let threads = self.worker.plan.machine.threads;
-        let mine = (all + threads - 1 - self.worker.thread.min(threads - 1)) / threads;
-        self.active = mine.min(self.connections.len());
-        let active = self.active;
-        let (woken, resting) = self
-            .resting
-            .drain(..)
-            .partition(|&place| (place as usize) < active);
-        self.resting = resting;
-        let woken: Vec<u32> = woken;
-        for place in woken {
-            // Its rest is no part of a turn: the time between requests that nobody asked for is not the server's.
-            self.connections[place as usize].turn = at;
-            self.todo.push_back(place);
-        }
-    }
-
     /// When the `number`-th connection of this thread may be begun.
     fn begin_at(&self, number: usize) -> Stamp {
         let start = self.worker.shared.start;
@@ -142,7 +116,7 @@ impl EventLoop<'_> {
     /// Begins connections for the first time, a bounded number a turn.
     pub(super) fn begin_connections(&mut self, at: Stamp) {
         for _ in 0..BEGINS_A_TURN {
-            if self.begun >= self.active || self.begin_at(self.begun) > at {
+            if self.begun >= self.connections.len() || self.begin_at(self.begun) > at {
                 break;
             }
             let place = self.begun as u32;
@@ -233,7 +207,7 @@ impl EventLoop<'_> {
         self.connections[place as usize].deadline = at.plus(self.timeout);
     }
 
-    /// A connection that rested has had nothing to wait for; what it is given now is to be answered in time.
+    /// A connection without a request has had nothing to wait for; what it is given now is to be answered in time.
     pub(super) fn settle_rested(&mut self, place: u32) {
         let has_none = self.connections[place as usize].deadline == Stamp::NEVER;
         if has_none && self.burst == Burst::None {

@@ -102,24 +102,14 @@ fn the_outcome_says_the_whole_ramp() {
         to,
         lasts: Nanos::from_ms(20),
     };
-    let ramp = || Profile::of(vec![leg(1.0, 3.0), leg(2.0, 2.0)]);
     let mut plan = sample();
     plan.load = Load::Open {
         arrivals: Arrivals::Constant,
-        rate: ramp(),
+        rate: Profile::of(vec![leg(1.0, 3.0), leg(2.0, 2.0)]),
     };
     let said = asked(&plan);
     assert_eq!(said.rate, Some(2.0));
     assert_eq!(AskedLeg::written(&said.rate_legs), "1..3:0.02s,2:0.02s");
-    assert_eq!(said.connections_legs, []);
-    plan.load = Load::Closed;
-    plan.connections.active = Some(ramp());
-    let said = asked(&plan);
-    assert_eq!(said.rate_legs, []);
-    assert_eq!(
-        AskedLeg::written(&said.connections_legs),
-        "1..3:0.02s,2:0.02s"
-    );
 }
 
 #[test]

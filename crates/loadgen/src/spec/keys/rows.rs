@@ -6,7 +6,7 @@ use super::Key;
 /// All keys, in the order of help texts within a topic.
 pub(super) const KEYS: &[Key] = crate::key_table! {
     Target {
-        "url" "Target: `http://host:port/path`, `https://...` or `http+unix://%2Fpath%2Fto%2Fsocket/path`" {
+        "url" "Target: `http://host:port/path` or `https://...`" {
             form: Argument, placeholder: "URL", example: "http://127.0.0.1:8000/",
             doc: "Every address of a host name has to be allowed; the first IPv4 address is used, or else the first one. Spaces and letters beyond ASCII have to be percent-encoded. A fragment is left out."
         }
@@ -65,9 +65,9 @@ pub(super) const KEYS: &[Key] = crate::key_table! {
         }
     }
     Connections {
-        "connections" "Concurrent connections; also steps and ramps: `10..250:30s`" {
+        "connections" "Concurrent connections" {
             short: Some('c'), placeholder: "N", default: "50", example: "64",
-            doc: "A rate uses as many of them as it needs. A request that is due while all are busy waits; its latency includes the wait, and the result says so. Connections beyond a falling number stay open and unused."
+            doc: "A rate uses as many of them as it needs. A request that is due while all are busy waits; its latency includes the wait, and the result says so."
         }
         "pipeline" "Requests in flight on each connection" { placeholder: "N", default: "1" }
         "requests_per_connection" "Requests on a connection before it is closed and another one opened" {
@@ -123,10 +123,6 @@ pub(super) const KEYS: &[Key] = crate::key_table! {
             doc: "More threads are used if one table of descriptors is too small for the connections."
         }
         "cpus" "Processors that the threads may use: `0,2-3`" { placeholder: "LIST", example: "1" }
-        "timestamps" "Time of arrival of a reply: read (by the generator) or kernel (received by this machine)" {
-            placeholder: "WHEN", default: "read", choices: &["read", "kernel"],
-            doc: "With `kernel`, the time that a reply waits for a busy generator is not part of its latency and has a row of its own, `unread`. Needs TCP without TLS."
-        }
         "spin" "Time to spin instead of sleeping before a request is due" {
             placeholder: "TIME", default: "0", example: "60us",
             doc: "Requests of a rate then leave within a microsecond of their time, and cost more processor time."

@@ -86,7 +86,6 @@ fn finds_where_to_connect_to() {
     check_address(&[("url", "http://six/")], "[fd00::1]:80", "six");
     check_address(&[("url", "http://[::1]:81/")], "[::1]:81", "[::1]:81");
     check_address(&[("url", "http://a.b/c"), ("unix", "/s")], "/s", "a.b");
-    check_address(&[("url", "http+unix://%2Fs/c")], "/s", "localhost");
     let mine = [("url", "http://public/"), ("i_own_this_target", "true")];
     check_address(&mine, "93.184.215.14:80", "public");
 }
@@ -134,10 +133,6 @@ fn says_that_a_host_cannot_be_connected_to() {
     check_fault(
         &[],
         "`URL`: is missing > `milepost bench http://127.0.0.1:8000/`",
-    );
-    check_fault(
-        &[("url", "http+unix://%2Fs/"), ("unix", "/t")],
-        "`--unix`: the URL names a unix socket itself > leave `--unix` out, or write `http://localhost/` as the URL",
     );
     check_fault(
         &[("url", "http://localhost/"), ("unix", "")],
@@ -191,7 +186,6 @@ fn takes_the_name_that_tls_asks_for() {
     for (url, name, expect) in [
         ("https://127.0.0.1/", None, "127.0.0.1"),
         ("https://[::1]/", None, "::1"),
-        ("https+unix://%2Fs/", None, "localhost"),
         ("https://127.0.0.1/", Some("shop.example"), "shop.example"),
     ] {
         let keys = [
@@ -244,7 +238,11 @@ fn takes_ranges_of_sources() {
         assert_eq!(sources(text), (String::new(), expect), "{text}");
     }
     check_fault(
-        &[("url", "http+unix://%2Fs/"), ("source", "127.0.0.2")],
+        &[
+            ("url", "http://a/"),
+            ("unix", "/s"),
+            ("source", "127.0.0.2"),
+        ],
         "`--source`: a unix socket has no local addresses > leave `--source` out",
     );
     check_fault(

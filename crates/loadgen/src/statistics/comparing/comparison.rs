@@ -232,10 +232,6 @@ impl IntervalMethod {
                 "fewer than 5 runs a side: an interval of resampled runs would be too narrow to be \
                  trusted, these are Student's; repeat with --repeat 5"
             }
-            IntervalMethod::Batches => {
-                "one run a side: the intervals come from ten batches of its seconds and know nothing \
-                 of how runs differ; repeat with --repeat 5"
-            }
         };
         Some(text.to_owned())
     }

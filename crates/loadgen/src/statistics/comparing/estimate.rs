@@ -6,19 +6,14 @@
 //! |---|---|
 //! | 5 and more | bootstrap over whole runs, of paired ratios where the numbers agree |
 //! | 2 to 4 | Student's t of the logarithms: a bootstrap of so few would be too narrow |
-//! | 1 and 1 | ten batches of seconds, Welch's test of their means |
-//! | else | none |
+//! | else | none: a run does not say how it differs from the next one |
 
 use serde::Serialize;
 
-use super::super::interval::{
-    BATCHES_LEN, Interval, Spread, batch_spread_about, bootstrap, median, resample, spread,
-    welch_half,
-};
-use super::super::metric::{Better, Figure, Metric, Span};
+use super::super::interval::{Interval, Spread, bootstrap, median, resample, spread, welch_half};
+use super::super::metric::{Better, Metric};
 use super::super::unit::Unit;
-use crate::distribution::has_enough_beyond;
-use crate::outcome::{Outcome, Second};
+use crate::outcome::Outcome;
 
 /// Fewer runs than these are not resampled.
 const BOOTSTRAP_LEN_MIN: usize = 5;
@@ -90,8 +85,6 @@ pub enum IntervalMethod {
     Bootstrap,
     /// Whole runs, by Student's t.
     Student,
-    /// Batches of seconds of one run a side.
-    Batches,
 }
 
 impl Against {
@@ -189,24 +182,9 @@ impl EstimateForm {
         }
     }
 
-    /// How far batches lie from the value of their whole run, on the scale of [`EstimateForm::straight`].
-    fn distances(self, batches: &[f64], whole: f64) -> Vec<f64> {
-        let has_nought = batches.iter().any(|value| *value <= 0.0);
-        let distance = |value: &f64| match self {
-            // For small distances the same as the logarithm, and there is none of nought.
-            EstimateForm::Ratio if has_nought => value / whole - 1.0,
-            EstimateForm::Ratio => (value / whole).ln(),
-            EstimateForm::Difference => value - whole,
-        };
-        batches.iter().map(distance).collect()
-    }
-
     /// Of the difference of two means on the scale of [`EstimateForm::straight`].
     fn student(self, first: Spread, other: Spread) -> Interval {
-        self.around(other.mean - first.mean, welch_half(first, other))
-    }
-
-    fn around(self, centre: f64, half: f64) -> Interval {
+        let (centre, half) = (other.mean - first.mean, welch_half(first, other));
         Interval {
             low: self.back(centre - half),
             high: self.back(centre + half),
@@ -216,9 +194,6 @@ impl EstimateForm {
 
 /// One figure of two groups of runs.
 pub(super) fn against(metric: Metric, first: &[&Outcome], other: &[&Outcome]) -> Against {
-    if let ([first], [other]) = (first, other) {
-        return by_seconds(metric, first, other);
-    }
     let values = |runs: &[&Outcome]| runs.iter().map(|run| metric.of(run)).collect::<Vec<_>>();
     let (first, other) = (values(first), values(other));
     if first.len() == other.len() {
@@ -246,7 +221,7 @@ pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
         .collect();
     let value = median(&mut found);
     if pairs.len() == 1 {
-        return Against::too_little(value, form, "one pair of runs has this figure");
+        return Against::too_little(value, form, "one run a side has this figure");
     }
     if pairs.len() < BOOTSTRAP_LEN_MIN {
         let straight: Vec<f64> = found.iter().map(|value| form.straight(*value)).collect();
@@ -293,67 +268,6 @@ fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
 
 fn no_value() -> Against {
     Against::unsaid("no value", "one side has no run with this figure")
-}
-
-/// Of one run a side: the figures of the whole runs, and the spread of their batches.
-fn by_seconds(metric: Metric, first: &Outcome, other: &Outcome) -> Against {
-    let (Some(first_value), Some(other_value)) = (metric.of(first), metric.of(other)) else {
-        return no_value();
-    };
-    let form = EstimateForm::fitting(metric, &[&[first_value], &[other_value]]);
-    let value = form.of(first_value, other_value);
-    let (Some(first), Some(other)) = (batches(metric, first), batches(metric, other)) else {
-        let cause = "one run a side, and no ten batches of seconds with this figure";
-        return Against::too_little(value, form, cause);
-    };
-    let first = batch_spread_about(&form.distances(&first, first_value));
-    let other = batch_spread_about(&form.distances(&other, other_value));
-    // Their means say how far they lie from the whole runs, whose values are known: the interval is around those.
-    let interval = form.around(form.straight(value), welch_half(first, other));
-    Against::of(metric, form, value, interval, IntervalMethod::Batches)
-}
-
-/// A figure's values of ten batches of whole seconds; `None`: it has none, or they are too few.
-fn batches(metric: Metric, outcome: &Outcome) -> Option<Vec<f64>> {
-    let whole = outcome.seconds.floor() as i64;
-    let is_counted = |second: &&Second| (0..whole).contains(&second.at_s);
-    let seconds: Vec<Second> = outcome.series.iter().filter(is_counted).copied().collect();
-    let len = seconds.len() / BATCHES_LEN;
-    if len == 0 {
-        return None;
-    }
-    let batches = seconds.chunks_exact(len).take(BATCHES_LEN);
-    let values: Vec<f64> = batches
-        .map(|batch| batch_value(metric, batch))
-        .collect::<Option<_>>()?;
-    let is_known = metric.unit() == Unit::Share || values.iter().any(|value| *value > 0.0);
-    is_known.then_some(values)
-}
-
-fn batch_value(metric: Metric, batch: &[Second]) -> Option<f64> {
-    let sum = |value: fn(&Second) -> u64| batch.iter().map(value).sum::<u64>() as f64;
-    let answered = sum(|second| second.answered);
-    match metric {
-        Metric::RPS => Some(answered / batch.len() as f64),
-        Metric::Plain("read") => Some(sum(|second| second.read_bytes) / batch.len() as f64),
-        Metric::FAILURES => {
-            let failed = sum(|second| second.failed);
-            (answered + failed > 0.0).then(|| failed / (answered + failed))
-        }
-        Metric::Time(Span::Latency, Figure::Quantile(percent)) => {
-            let value: fn(&Second) -> f64 = match percent {
-                50.0 => |second| second.p50_us,
-                99.0 => |second| second.p99_us,
-                _ => return None,
-            };
-            // Quantiles of seconds are averaged to see how they vary, never to say a quantile: what is said
-            // is that of the whole run, and the distance from it counts as spread.
-            let weighted = |second: &Second| value(second) * second.answered as f64;
-            has_enough_beyond(percent, answered)
-                .then(|| batch.iter().map(weighted).sum::<f64>() / answered)
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]

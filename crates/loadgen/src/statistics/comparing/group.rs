@@ -27,7 +27,7 @@ impl<'a> RunGroup<'a> {
         if asked.rate.is_some() {
             parts.push(rate(asked));
         }
-        parts.push(format!("{} connections", connections(asked)));
+        parts.push(format!("{} connections", asked.connections));
         if asked.in_flight > 1 {
             parts.push(format!("{} in flight on each", asked.in_flight));
         }
@@ -124,7 +124,7 @@ fn between(one: &Asked, other: &Asked) -> Vec<String> {
         [
             ("load", format!("`{}`", asked.load)),
             ("rate", rate(asked)),
-            ("connections", connections(asked)),
+            ("connections", asked.connections.to_string()),
             ("in flight", asked.in_flight.to_string()),
             ("requests on each connection", each(asked)),
             ("closing", format!("{:?}", asked.closing).to_lowercase()),
@@ -145,13 +145,6 @@ fn rate(asked: &Asked) -> String {
         (None, _) => "none".to_owned(),
         (Some(rate), []) => format!("{rate}/s"),
         (Some(_), legs) => format!("{}/s", AskedLeg::written(legs)),
-    }
-}
-
-fn connections(asked: &Asked) -> String {
-    match &asked.connections_legs[..] {
-        [] => asked.connections.to_string(),
-        legs => AskedLeg::written(legs),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sets of runs beside each other: which is better, and what is noise.
 //!
-//! Takes sets of outcomes, gives a [`Comparison`] to the first set. Intervals come from whole runs, or from
-//! batches of seconds where there is one run a side; what they cannot carry is not said.
+//! Takes sets of outcomes, gives a [`Comparison`] to the first set. Intervals come from whole runs;
+//! what they cannot carry is not said.
 //!
 //! ```text
 //! sets ─► groups: runs that asked for the same ─► panels: groups of all sets beside each other
@@ -236,14 +236,19 @@ mod tests {
     fn ramps_with_the_same_end_are_different_things() {
         let mut other = runs("", &[2_000; 5]);
         for run in &mut other {
-            run.asked.connections_legs = vec![AskedLeg {
+            run.asked.rate = Some(64.0);
+            run.asked.rate_legs = vec![AskedLeg {
                 from: 2.0,
                 to: 64.0,
                 lasts_s: 3.0,
             }];
         }
-        let found = compare(&[set("a", runs("", &[1_000; 5])), set("b", other)]);
-        let warning = "`a` and `b` asked for different things: connections 64 and 2..64:3s: ratios of \
+        let mut first = runs("", &[1_000; 5]);
+        for run in &mut first {
+            run.asked.rate = Some(64.0);
+        }
+        let found = compare(&[set("a", first), set("b", other)]);
+        let warning = "`a` and `b` asked for different things: rate 64/s and 2..64:3s/s: ratios of \
                        different things are none";
         assert_eq!(found.panels[0].warnings, [warning]);
     }

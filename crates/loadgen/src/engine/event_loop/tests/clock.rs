@@ -82,32 +82,3 @@ fn opens_a_connection_for_each_due_request() {
         check_nothing_is_lost(&counts, &seen);
     }
 }
-
-#[test]
-fn waits_no_longer_for_a_connection_that_has_rested() {
-    let first = OnceLock::new();
-    let (address, seen) = server(move |_, _| {
-        let passed = first.get_or_init(Instant::now).elapsed();
-        match passed < Duration::from_millis(300) {
-            true => Does::Reply(OK.to_vec()),
-            false => Does::Nothing,
-        }
-    });
-    let mut plan = plan(address);
-    plan.connections.len = 1;
-    let leg = |number: f64| Leg {
-        from: number,
-        to: number,
-        lasts: Nanos::from_ms(200),
-    };
-    plan.connections.active = Some(Profile::of(vec![leg(1.0), leg(0.0), leg(1.0)]));
-    plan.connections.timeout = Nanos::from_ms(100);
-    plan.length = Length {
-        begin: Begin::AtOnce,
-        duration: Some(Nanos::from_ms(2_000)),
-        requests: None,
-    };
-    let counts = run(&plan);
-    assert!(counts.failures.timeout > 0, "{counts:?}");
-    check_nothing_is_lost(&counts, &seen);
-}

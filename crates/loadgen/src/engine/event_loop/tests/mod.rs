@@ -2,16 +2,15 @@
 
 mod clock;
 mod hostile;
-mod timestamps;
 mod tls;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -287,7 +286,7 @@ fn counts_from_when_all_are_open() {
 }
 
 #[test]
-fn opens_so_many_a_second_and_uses_so_many_as_are_active() {
+fn opens_so_many_a_second() {
     let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
     let mut slow = plan(address);
     slow.connections.len = 100;
@@ -303,18 +302,6 @@ fn opens_so_many_a_second_and_uses_so_many_as_are_active() {
         "{}",
         seen.connections()
     );
-
-    let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
-    let mut few = plan(address);
-    few.connections.active = Some(Profile::constant(3.0));
-    few.length = Length {
-        begin: Begin::AtOnce,
-        duration: Some(Nanos::from_ms(1_500)),
-        requests: None,
-    };
-    let counts = run(&few);
-    assert_eq!(seen.connections(), 3);
-    check_nothing_is_lost(&counts, &seen);
 }
 
 #[test]
