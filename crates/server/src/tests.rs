@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use config::typed::Spool;
 use http::{HeadIndex, HeadStep, HeadView, Limits, RequestHead};
 use telemetry::Stamp;
 
+use crate::blocking_pool::BlockingPool;
 use crate::exchange::{Body, Ends, Exchange, ExchangeRecord, Id};
+use crate::response::ReplyMemory;
 
 /// A head that is complete.
 pub(crate) fn head(text: &str) -> RequestHead {
@@ -38,4 +41,10 @@ pub(crate) fn exchange(text: &str) -> Exchange {
         ends: Arc::new(ends("")),
         record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),
     }
+}
+
+/// Memory for 100 bytes of replies.
+pub(crate) fn memory() -> Arc<ReplyMemory> {
+    let threads = BlockingPool::start("test-spool", 0).unwrap();
+    ReplyMemory::new(100, &Spool::default(), threads)
 }

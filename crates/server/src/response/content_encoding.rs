@@ -298,7 +298,7 @@ mod tests {
                 _ => Treatment::Untouched,
             };
             let [mut found, expect] = [columns[1], columns[2]].map(|lines| {
-                let lines: Vec<&str> = lines.split(" / ").filter(|line| *line != "").collect();
+                let lines: Vec<&str> = lines.split(" / ").filter(|line| !line.is_empty()).collect();
                 fields(&lines)
             });
             rewrite(&mut found, &mut fields(&["X-Rubbish: r"]), treatment);
