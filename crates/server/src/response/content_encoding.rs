@@ -282,9 +282,10 @@ mod tests {
         coded | Vary: * | Vary: * / Content-Encoding: br
         coded | Vary: | Vary: Accept-Encoding / Content-Encoding: br
         coded | Vary: a / Vary: b | Vary: a, Accept-Encoding / Vary: b / Content-Encoding: br
-        varies | ETag: "a" / Accept-Ranges: bytes | ETag: "a" / Accept-Ranges: bytes / Vary: Accept-Encoding
+        varies | ETag: "a" / Content-Length: 7 | ETag: "a" / Content-Length: 7 / Vary: Accept-Encoding
+        varies | Accept-Ranges: bytes | Accept-Ranges: bytes / Vary: Accept-Encoding
         revalidated | ETag: "a" | ETag: W/"a" / Vary: Accept-Encoding
-        untouched | ETag: "a" / Content-Length: 7 | ETag: "a" / Content-Length: 7
+        untouched | Content-Length: 7 / Accept-Ranges: bytes | Content-Length: 7 / Accept-Ranges: bytes
     "#;
 
     #[test]
