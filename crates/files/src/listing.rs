@@ -176,25 +176,6 @@ mod tests {
     }
 
     #[test]
-    fn no_name_becomes_more_than_a_name() {
-        for (name, expect) in [
-            (&b"a b.txt"[..], "a%20b.txt"),
-            (b"javascript:alert(1)", "javascript%3Aalert%281%29"),
-            (b"a\nb", "a%0Ab"),
-            (b"\xff\xfe", "%FF%FE"),
-            (b"\"'<>&", "%22%27%3C%3E%26"),
-            (b"a?b#c%d", "a%3Fb%23c%25d"),
-            (b"a\\b", "a%5Cb"),
-            ("ü".as_bytes(), "%C3%BC"),
-        ] {
-            assert_eq!(file(name, 1).href(), expect);
-            let mut decoded = Vec::new();
-            assert!(http::target::decode(expect.as_bytes(), &mut decoded));
-            assert_eq!(decoded, name);
-        }
-    }
-
-    #[test]
     fn dates_are_in_utc() {
         assert_eq!(file("a", 1).date(), "1994-11-06T08:49:37Z");
     }

@@ -101,44 +101,13 @@ mod tests {
 
     #[test]
     fn hides_what_is_not_plain() {
-        for rest in [
-            "//",
-            "//a",
-            "/a//b",
-            "/a//",
-            "/.",
-            "/..",
-            "/./a",
-            "/../a",
-            "/a/..",
-            "/a/../b",
-            "/a/.",
-            "/%2e%2e/a",
-            "/%2e/a",
-            "/.%2e/a",
-            "/%2E%2E/etc/passwd",
-            "/a%2fb",
-            "/a%2Fb",
-            "/%2f",
-            "/%2f%2fa",
-            "/..%2fa",
-            "/a%00",
-            "/a%00.css",
-            "/%00",
-            "/%",
-            "/%2",
-            "/%zz",
-            "/a%g0b",
-            "a",
-            "*",
-            "/.git/config",
-            "/.env",
-            "/a/.htaccess",
-            "/%2egit/config",
-            "/a/.well-known/x",
-            "/.well-known/.x",
-            "/.well-knownx/a",
-        ] {
+        let words = "
+            // //a /a//b /a// /. /.. /./a /../a /a/.. /a/../b /a/. /%2e%2e/a /%2e/a /.%2e/a
+            /%2E%2E/etc/passwd /a%2fb /a%2Fb /%2f /%2f%2fa /..%2fa /a%00 /a%00.css /%00 /% /%2 /%zz
+            /a%g0b a * /.git/config /.env /a/.htaccess /%2egit/config /a/.well-known/x
+            /.well-known/.x /.well-knownx/a
+        ";
+        for rest in words.split_whitespace() {
             check(rest, None);
         }
     }

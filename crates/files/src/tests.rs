@@ -4,7 +4,6 @@
 mod fallback;
 mod listing;
 mod lookups;
-mod rules;
 mod siblings;
 
 use std::fs;
@@ -50,10 +49,6 @@ impl Fixture {
         Fixture::configured(|_| {})
     }
 
-    fn with(cache: FileCache) -> Fixture {
-        Fixture::configured(|config| config.file_cache = cache)
-    }
-
     /// A cache with entries of at most 1 KiB, looked at again after a second; larger files are sent from
     /// their descriptors.
     fn configured(change: impl FnOnce(&mut Config)) -> Fixture {
@@ -90,27 +85,22 @@ impl Fixture {
     }
 
     fn reply(&mut self, method: &str, target: &str, fields: &str) -> Reply {
-        let bytes = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
-        let mut index = HeadIndex::new();
-        let step = index.parse(&bytes, &mut 0, &Limits::default()).unwrap();
-        assert_eq!(step, HeadStep::Complete);
-        let head = HeadView {
-            bytes: &bytes,
-            index: &index,
-        };
-        let rest = head.path().strip_prefix(b"/s").unwrap();
-        match self.files.ask(0, head, rest, self.now) {
-            FileAnswer::Ready(reply) => reply,
-            FileAnswer::Stale(reply, lookup) => {
-                self.looks += 1;
-                self.files.learn(lookup.run(), self.now);
-                reply
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        with_head(&text, |head| {
+            let rest = head.path().strip_prefix(b"/s").unwrap();
+            match self.files.ask(0, head, rest, self.now) {
+                FileAnswer::Ready(reply) => reply,
+                FileAnswer::Stale(reply, lookup) => {
+                    self.looks += 1;
+                    self.files.learn(lookup.run(), self.now);
+                    reply
+                }
+                FileAnswer::Lookup(lookup) => {
+                    self.looks += 1;
+                    settle(&mut self.files, lookup.run(), head, self.now)
+                }
             }
-            FileAnswer::Lookup(lookup) => {
-                self.looks += 1;
-                settle(&mut self.files, lookup.run(), head, self.now)
-            }
-        }
+        })
     }
 
     /// Looks that were needed for `asked`.
@@ -233,19 +223,6 @@ fn sees_a_replaced_file_after_the_interval_and_not_before() {
 }
 
 #[test]
-fn sees_removal_and_return() {
-    let mut fixture = Fixture::new();
-    fixture.write("a.txt", "one");
-    assert_eq!(fixture.body("/s/a.txt"), "one");
-    fs::remove_file(fixture.path("a.txt")).unwrap();
-    fixture.wait_ms(1000);
-    assert_eq!(fixture.status("/s/a.txt"), 404);
-    // That it was missing is not remembered.
-    fixture.write("a.txt", "two");
-    assert_eq!(fixture.body("/s/a.txt"), "two");
-}
-
-#[test]
 fn sees_a_file_that_changes_its_size_class_or_becomes_a_folder() {
     let mut fixture = Fixture::new();
     fixture.write("a", "small");
@@ -284,20 +261,15 @@ fn sees_a_change_of_equal_length_whose_date_was_put_back() {
 
 #[test]
 fn without_a_cache_every_request_looks_at_the_file() {
-    let off = FileCache {
-        bytes_max: 0,
-        entry_bytes_max: 1024,
-        revalidate: Nanos::from_secs(1),
-        stale_max: Nanos::ZERO,
-    };
-    let eager = FileCache {
-        bytes_max: 1 << 20,
-        entry_bytes_max: 1024,
-        revalidate: Nanos(0),
-        stale_max: Nanos::ZERO,
-    };
-    for cache in [off, eager] {
-        let mut fixture = Fixture::with(cache);
+    for (bytes_max, revalidate) in [(0, Nanos::from_secs(1)), (1 << 20, Nanos(0))] {
+        let mut fixture = Fixture::configured(|config| {
+            config.file_cache = FileCache {
+                bytes_max,
+                entry_bytes_max: 1024,
+                revalidate,
+                stale_max: Nanos::ZERO,
+            };
+        });
         fixture.write("a.txt", "one");
         assert_eq!(fixture.body("/s/a.txt"), "one");
         replace(&fixture.path("a.txt"), "two");
@@ -306,26 +278,24 @@ fn without_a_cache_every_request_looks_at_the_file() {
 }
 
 #[test]
-fn a_replaced_large_file_is_sent_to_its_end_as_it_was() {
-    let mut fixture = Fixture::new();
-    fixture.write("large.txt", "1".repeat(2000));
-    let reply = fixture.reply("GET", "/s/large.txt", "");
-    replace(&fixture.path("large.txt"), "2");
-    assert_eq!(read_body(&reply.body), "1".repeat(2000).as_bytes());
-}
-
-#[test]
-fn names_the_folder_that_cannot_be_opened() {
+fn names_the_folder_or_the_rule_that_it_cannot_open() {
     let dir = tempfile::tempdir().unwrap();
-    let mounts = vec![mount(dir.path().join("missing"))];
-    let fault = Files::open(&config(mounts, FileCache::default()))
-        .err()
-        .unwrap();
-    let text = fault.to_string();
-    assert!(
-        text.starts_with("cannot serve `/s` from `") && text.contains("/missing`: No such file"),
-        "{text}"
-    );
+    let missing = vec![mount(dir.path().join("missing"))];
+    let mut bad_rule = config(vec![mount(dir.path().to_owned())], FileCache::default());
+    bad_rule.file_serving.cache_control = vec![CacheRule {
+        glob: "/s/{a".to_owned(),
+        value: "no-cache".to_owned(),
+    }];
+    for (config, part) in [
+        (
+            config(missing, FileCache::default()),
+            "/missing`: No such file",
+        ),
+        (bad_rule, "/s/{a"),
+    ] {
+        let text = Files::open(&config).err().unwrap().to_string();
+        assert!(text.contains(part), "{text}");
+    }
 }
 
 #[test]

@@ -81,19 +81,25 @@ mod tests {
         }
     }
 
+    /// Periods are hours here: of a file begun at `start`, what is crossed at each time.
+    fn check(start: u64, crossings: &[(u64, Option<u64>)]) {
+        let mut schedule = Schedule::new(&every(HOUR), start);
+        for (at, expect) in crossings {
+            assert_eq!(schedule.crossed(*at), *expect, "{at}");
+        }
+    }
+
     #[test]
     fn crosses_each_boundary_once() {
-        let mut schedule = Schedule::new(&every(HOUR), 5 * HOUR + 7);
-        for (at, expect) in [
-            (5 * HOUR + 7, None),
-            (6 * HOUR - 1, None),
-            (6 * HOUR, Some(6 * HOUR)),
-            (6 * HOUR, None),
-            (7 * HOUR - 1, None),
-            (7 * HOUR + 5, Some(7 * HOUR)),
-        ] {
-            assert_eq!(schedule.crossed(at), expect, "{at}");
-        }
+        let (two, six, seven) = (2 * HOUR, 6 * HOUR, 7 * HOUR);
+        check(six - 1, &[(six - 1, None), (six, Some(six)), (six, None)]);
+        check(six + 7, &[(seven - 1, None), (seven + 5, Some(seven))]);
+        // After a quiet time.
+        check(two, &[(seven + 1, Some(seven)), (seven + 2, None)]);
+        // Lines come out of order.
+        check(HOUR, &[(two, Some(two)), (two - 5, None), (two + 1, None)]);
+        // The clock was set back.
+        check(1_000 * HOUR, &[(two + 1, None), (six, Some(six))]);
     }
 
     #[test]
@@ -104,34 +110,6 @@ mod tests {
         assert_eq!(schedule.crossed(new_year - 1), None);
         assert_eq!(schedule.crossed(new_year), Some(new_year));
         assert_eq!(schedule.crossed(secs([2027, 1, 1, 23, 59, 59])), None);
-    }
-
-    #[test]
-    fn crosses_many_boundaries_at_once_after_a_quiet_time() {
-        let mut schedule = Schedule::new(&every(HOUR), HOUR);
-        assert_eq!(schedule.crossed(9 * HOUR + 1), Some(9 * HOUR));
-        assert_eq!(schedule.crossed(9 * HOUR + 2), None);
-    }
-
-    #[test]
-    fn rotates_a_file_of_yesterday_at_the_first_line_of_today() {
-        let mut schedule = Schedule::new(&every(DAY), 3 * DAY - 1);
-        assert_eq!(schedule.crossed(3 * DAY + HOUR), Some(3 * DAY));
-    }
-
-    #[test]
-    fn lets_lines_around_a_boundary_come_out_of_order() {
-        let mut schedule = Schedule::new(&every(HOUR), HOUR);
-        assert_eq!(schedule.crossed(2 * HOUR), Some(2 * HOUR));
-        assert_eq!(schedule.crossed(2 * HOUR - 5), None);
-        assert_eq!(schedule.crossed(2 * HOUR + 1), None);
-    }
-
-    #[test]
-    fn starts_a_new_count_when_the_clock_was_set_back() {
-        let mut schedule = Schedule::new(&every(HOUR), 1_000 * HOUR);
-        assert_eq!(schedule.crossed(10 * HOUR + 1), None);
-        assert_eq!(schedule.crossed(11 * HOUR), Some(11 * HOUR));
     }
 
     #[test]

@@ -458,23 +458,29 @@ mod tests {
         });
     }
 
-    #[test]
-    fn lines_wait_for_the_file_of_their_time_while_the_disk_is_full() {
-        let Some(disk) = Disk::new("size=1m,nr_inodes=3") else {
-            return;
-        };
-        let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
-        let mut sink = sink(&log);
+    /// A disk with a line of today and room for no other file, its log, and the time of the next file.
+    fn full_disk() -> Option<(Disk, LogSink, u64)> {
+        let disk = Disk::new("size=1m,nr_inodes=3")?;
+        let mut sink = sink(&disk.0.path().join("a.log"));
         let tomorrow = wall_ns() + 24 * HOUR;
         add(&mut sink, tomorrow - HOUR, "today\n");
         assert_eq!(sink.write(), []);
-        std::fs::write(&filler, "").unwrap();
+        std::fs::write(disk.filler(), "").unwrap();
+        Some((disk, sink, tomorrow))
+    }
+
+    #[test]
+    fn lines_wait_for_the_file_of_their_time_while_the_disk_is_full() {
+        let Some((disk, mut sink, tomorrow)) = full_disk() else {
+            return;
+        };
+        let log = disk.0.path().join("a.log");
         add(&mut sink, tomorrow, "tomorrow\n");
         let notices = sink.write();
         assert!(notices[0].1.ends_with("the lines are kept and tried again"));
         assert_eq!(sink.write(), []);
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "today\n");
-        std::fs::remove_file(&filler).unwrap();
+        std::fs::remove_file(disk.filler()).unwrap();
         // A process that another test is just starting may have it open still.
         let mut notices = Vec::new();
         while notices.is_empty() {
@@ -486,15 +492,9 @@ mod tests {
 
     #[test]
     fn no_line_waits_for_a_new_file_when_there_is_no_room_for_it() {
-        let Some(disk) = Disk::new("size=1m,nr_inodes=3") else {
+        let Some((_disk, mut sink, tomorrow)) = full_disk() else {
             return;
         };
-        let (log, filler) = (disk.0.path().join("a.log"), disk.0.path().join("filler"));
-        let mut sink = sink(&log);
-        let tomorrow = wall_ns() + 24 * HOUR;
-        add(&mut sink, tomorrow - HOUR, "today\n");
-        assert_eq!(sink.write(), []);
-        std::fs::write(&filler, "").unwrap();
         for _ in 0..3 {
             add(&mut sink, tomorrow, &("x".repeat(400 << 10) + "\n"));
         }

@@ -212,23 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_lines_share_one_position() {
-        for body in [
-            Body::Memory(b"one\ntwo\nthree".to_vec()),
-            spooled(b"one\ntwo\nthree"),
-        ] {
-            let mut input = Input::new(body);
-            Python::initialize();
-            Python::attach(|py| {
-                assert_eq!(input.readline(py, None).unwrap().as_bytes(), b"one\n");
-                assert_eq!(input.read(py, Some(2)).unwrap().as_bytes(), b"tw");
-                assert_eq!(input.readline(py, None).unwrap().as_bytes(), b"o\n");
-            });
-            assert_eq!(input.rest_bytes(), 5);
-        }
-    }
-
-    #[test]
     fn reads_as_a_file_does() {
         let script = c"
 assert i.read(0) == b''
@@ -254,23 +237,6 @@ assert i.readinto(bytearray(3)) == 0
                 names.set_item("i", Bound::new(py, input).unwrap()).unwrap();
                 py.run(script, Some(&names), None).unwrap();
             }
-        });
-    }
-
-    #[test]
-    fn an_empty_body_reads_as_nothing() {
-        Python::initialize();
-        Python::attach(|py| {
-            let names = pyo3::types::PyDict::new(py);
-            names
-                .set_item("i", Bound::new(py, Input::default()).unwrap())
-                .unwrap();
-            py.run(
-                c"assert i.read() == i.readline() == b'' and list(i) == []",
-                Some(&names),
-                None,
-            )
-            .unwrap();
         });
     }
 }

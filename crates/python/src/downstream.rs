@@ -115,15 +115,4 @@ mod tests {
         say(&mut all, "cache", (1, 1), u64::MAX).unwrap();
         assert!((0..100).all(|pool| is_used_up(&all, pool)));
     }
-
-    #[test]
-    fn keeps_a_bounded_number_of_names() {
-        let mut all = Vec::new();
-        for number in 0..NAMES_LEN_MAX {
-            say(&mut all, &number.to_string(), (0, 1), 1).unwrap();
-        }
-        assert!(say(&mut all, "one more", (0, 1), 1).is_err());
-        say(&mut all, "0", (1, 1), 1).unwrap();
-        assert_eq!(all.len(), NAMES_LEN_MAX);
-    }
 }

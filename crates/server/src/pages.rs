@@ -265,26 +265,6 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_lines_that_a_status_needs() {
-        let pages = open(&[("a.txt", b"", 400, 599)]).unwrap();
-        for (status, name, value) in [
-            (405, "Allow", "GET, HEAD"),
-            (416, "Content-Range", "bytes */7"),
-            (503, "Retry-After", "1"),
-        ] {
-            let old = [(name, value), ("Content-Length", "3")];
-            let reply = pages.replace_body(refusal(status, &old));
-            assert_eq!(
-                String::from_utf8_lossy(reply.fields.as_bytes()),
-                format!(
-                    "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 0\r\n{name}: {value}\r\n"
-                )
-            );
-            assert_eq!(reply.body.bytes(), 0);
-        }
-    }
-
-    #[test]
     fn the_narrowest_range_counts() {
         let pages = open(&[
             ("all.html", b"all", 400, 599),

@@ -279,89 +279,36 @@ mod tests {
     use super::*;
     use config::typed::StaticMount;
 
-    fn check(path: &str, expect: Target) {
+    fn config() -> Config {
         let mount = |url: &str| StaticMount {
             url: url.to_owned(),
             dir: "/".into(),
             index: "index.html".to_owned(),
             fallback: None,
         };
-        let config = Config {
+        Config {
             statics: vec![mount("/static"), mount("/static/big")],
             status_path: Some("/-/status".to_owned()),
             ..Config::default()
-        };
-        assert_eq!(
-            Router::new(&config, true).find(path.as_bytes()),
-            expect,
-            "{path}"
-        );
-    }
-
-    #[test]
-    fn trace_is_the_applications_where_it_is_asked_to() {
-        let config = |trace_requests| Config {
-            statics: vec![StaticMount {
-                url: "/static".to_owned(),
-                dir: "/".into(),
-                index: "index.html".to_owned(),
-                fallback: None,
-            }],
-            status_path: Some("/-/status".to_owned()),
-            trace_requests,
-            ..Config::default()
-        };
-        for (path, has_app, allow) in [
-            ("/", true, ALL_METHODS),
-            ("/", false, ""),
-            ("/static/a", true, READING),
-            ("/-/status", true, READING),
-        ] {
-            let asks = |trace| Router::new(&config(trace), has_app);
-            let takes = |trace| asks(trace).takes_trace(path.as_bytes());
-            assert_eq!(
-                (takes(false), takes(true)),
-                (false, allow == ALL_METHODS),
-                "{path}"
-            );
-            assert_eq!(asks(true).allowed(path.as_bytes()), allow, "{path}");
         }
     }
 
     #[test]
     fn takes_the_longest_prefix_at_a_segment() {
-        check(
-            "/static",
-            Target::Files {
-                mount: 0,
-                rest_from: 7,
-            },
-        );
-        check(
-            "/static/a.css",
-            Target::Files {
-                mount: 0,
-                rest_from: 7,
-            },
-        );
-        check(
-            "/static/big/a",
-            Target::Files {
-                mount: 1,
-                rest_from: 11,
-            },
-        );
-        check(
-            "/static/bigger",
-            Target::Files {
-                mount: 0,
-                rest_from: 7,
-            },
-        );
-        check("/statics", Target::Pool);
-        check("/", Target::Pool);
-        check("*", Target::Server);
-        check("/-/status", Target::Status);
-        check("/-/status/x", Target::Pool);
+        let files = |mount, rest_from| Target::Files { mount, rest_from };
+        for (path, expect) in [
+            ("/static", files(0, 7)),
+            ("/static/a.css", files(0, 7)),
+            ("/static/big/a", files(1, 11)),
+            ("/static/bigger", files(0, 7)),
+            ("/statics", Target::Pool),
+            ("/", Target::Pool),
+            ("*", Target::Server),
+            ("/-/status", Target::Status),
+            ("/-/status/x", Target::Pool),
+        ] {
+            let found = Router::new(&config(), true).find(path.as_bytes());
+            assert_eq!(found, expect, "{path}");
+        }
     }
 }

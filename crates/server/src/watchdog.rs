@@ -363,10 +363,7 @@ impl WorkerSlot {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeadIndex, HeadStep, HeadView, Limits};
-
     use super::*;
-    use crate::exchange::{Body, Ends, ExchangeRecord, Id};
 
     const SLOW: Nanos = Nanos::from_secs(1);
     const TIMEOUT: Nanos = Nanos::from_secs(3);
@@ -380,30 +377,9 @@ mod tests {
     }
 
     fn exchange(started: Stamp) -> Exchange {
-        let head = b"GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n";
-        let mut index = HeadIndex::new();
-        let step = index.parse(head, &mut 0, &Limits::default());
-        assert!(matches!(step, Ok(HeadStep::Complete)));
-        let view = HeadView {
-            bytes: head,
-            index: &index,
-        };
-        let mut record = ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO);
-        record.phases.started = started;
-        Exchange {
-            head: Arc::new(RequestHead::take(view)),
-            rewritten: None,
-            body: Body::Empty,
-            ends: Arc::new(Ends {
-                peer_host: "".into(),
-                peer_port: "".into(),
-                local_host: "".into(),
-                local_port: "".into(),
-                scheme: "http",
-                listener: 0,
-            }),
-            record,
-        }
+        let mut exchange = crate::tests::exchange("GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n");
+        exchange.record.phases.started = started;
+        exchange
     }
 
     fn watchdog(slow: Option<Nanos>, timeout: Option<Nanos>) -> (Watchdog, Arc<WorkerSlot>) {

@@ -30,71 +30,22 @@ fn trims_spaces_and_tabs_only() {
 
 #[test]
 fn accepts_hosts_and_refuses_what_only_looks_like_one() {
-    for host in [
-        "a",
-        "a.example",
-        "a.example:8080",
-        "a:",
-        "127.0.0.1:80",
-        "[::1]",
-        "[::1]:443",
-        "a_b",
-        "xn--bcher-kva.example",
-        "a%2db",
-        "[::ffff:1.2.3.4]",
-        "a:65535",
-        "a:00080",
-        "[::1]:",
-        "a.",
-        "a.example.:80",
-        "[v1.a:b]",
-        "[VfF.~!$&'()*+,;=-._:]:443",
-    ] {
+    let words = "
+        a a.example a.example:8080 a: 127.0.0.1:80 [::1] [::1]:443 a_b xn--bcher-kva.example a%2db
+        [::ffff:1.2.3.4] a:65535 a:00080 [::1]: a. a.example.:80 [v1.a:b] [VfF.~!$&'()*+,;=-._:]:443
+    ";
+    for host in words.split_whitespace() {
         assert!(is_host(host.as_bytes()), "{host}");
     }
-    for host in [
-        "",
-        ":80",
-        "a b",
-        "a/b",
-        "a@b",
-        "u:p@b",
-        "a:b",
-        "a:80:80",
-        "[::1",
-        "[::1]x",
-        "[]",
-        "[::1%25eth0]",
-        "a:65536",
-        "a:99999999999999999999",
-        "a%2",
-        "a%zz",
-        "a\\b",
-        "a#b",
-        "a?b",
-        "\u{e9}",
-        "a\"",
-        "a<",
-        "[a]",
-        "a\t",
-        "a]",
-        ".",
-        ".:80",
-        "..",
-        ".a",
-        "a..b",
-        "a..",
-        "[v1.]",
-        "[v.a]",
-        "[v1a]",
-        "[vg.a]",
-        "[1.a]",
-        "[v1.a/b]",
-        "[v1.a%20]",
-        "[v1.a]b",
-        "a:-1",
-        "a:+1",
-    ] {
+    let words = "
+        :80 a/b a@b u:p@b a:b a:80:80 [::1 [::1]x [] [::1%25eth0] a:65536 a:99999999999999999999 a%2
+        a%zz a#b a?b a< [a] a] . .:80 .. .a a..b a.. [v1.] [v.a] [v1a] [vg.a] [1.a] [v1.a/b]
+        [v1.a%20] [v1.a]b a:-1 a:+1
+    ";
+    for host in words
+        .split_whitespace()
+        .chain(["", "a b", "a\\b", "\u{e9}", "a\"", "a\t"])
+    {
         assert!(!is_host(host.as_bytes()), "{host}");
     }
 }

@@ -1,7 +1,6 @@
 //! Request lines of every form, and the faults of each part.
 
 use super::*;
-use crate::scan::check_unfinished;
 
 fn parsed(line: &str) -> Result<HeadIndex, Cause> {
     let limits = Limits {
@@ -26,57 +25,52 @@ fn check(line: &str, expect: Result<(&str, Option<&str>, Option<&str>), Cause>) 
 
 #[test]
 fn splits_targets_of_every_form() {
-    check("GET / HTTP/1.1\r\n", Ok(("/", None, None)));
-    check("GET /a?b?c HTTP/1.1\r\n", Ok(("/a", Some("b?c"), None)));
-    check("GET /? HTTP/1.1\r\n", Ok(("/", Some(""), None)));
-    check(
-        "GET //a/%7a|^`{} HTTP/1.1\r\n",
-        Ok(("//a/%7a|^`{}", None, None)),
-    );
-    check("OPTIONS * HTTP/1.1\r\n", Ok(("*", None, None)));
-    check(
-        "GET http://a:1/b?c HTTP/1.1\r\n",
-        Ok(("/b", Some("c"), Some("a:1"))),
-    );
-    check("GET HTTPS://a HTTP/1.1\r\n", Ok(("/", None, Some("a"))));
-    check(
-        "GET http://a?q HTTP/1.1\r\n",
-        Ok(("/", Some("q"), Some("a"))),
-    );
-    check(
-        "GET http://[::1]:8/ HTTP/1.1\r\n",
-        Ok(("/", None, Some("[::1]:8"))),
-    );
+    for (line, path, query, authority) in [
+        ("GET /", "/", None, None),
+        ("GET /a?b?c", "/a", Some("b?c"), None),
+        ("GET /?", "/", Some(""), None),
+        ("GET //a/%7a|^`{}", "//a/%7a|^`{}", None, None),
+        ("OPTIONS *", "*", None, None),
+        ("GET http://a:1/b?c", "/b", Some("c"), Some("a:1")),
+        ("GET HTTPS://a", "/", None, Some("a")),
+        ("GET http://a?q", "/", Some("q"), Some("a")),
+        ("GET http://[::1]:8/", "/", None, Some("[::1]:8")),
+    ] {
+        let expect = Ok((path, query, authority));
+        check(&format!("{line} HTTP/1.1\r\n"), expect);
+    }
 }
 
 #[test]
 fn refuses_targets_by_rule() {
-    check("GET * HTTP/1.1\r\n", Err(Cause::TargetAsterisk));
-    check("OPTIONS *? HTTP/1.1\r\n", Err(Cause::TargetForm));
-    check("GET a HTTP/1.1\r\n", Err(Cause::TargetForm));
-    check("GET a.example:80 HTTP/1.1\r\n", Err(Cause::TargetForm));
-    check("GET ftp://a/ HTTP/1.1\r\n", Err(Cause::TargetForm));
-    check("GET http:/a HTTP/1.1\r\n", Err(Cause::TargetForm));
-    check("GET http:///a HTTP/1.1\r\n", Err(Cause::AuthorityInvalid));
-    check("GET http://u@a/ HTTP/1.1\r\n", Err(Cause::AuthorityInvalid));
-    check(
-        "GET http://a\\b/ HTTP/1.1\r\n",
-        Err(Cause::AuthorityInvalid),
-    );
-    check("CONNECT a:1 HTTP/1.1\r\n", Err(Cause::MethodConnect));
-    check("GET /a#b HTTP/1.1\r\n", Err(Cause::TargetFragment));
-    check("GET /\u{e9} HTTP/1.1\r\n", Err(Cause::TargetByte));
-    check("GET /\0 HTTP/1.1\r\n", Err(Cause::TargetByte));
-    check("GET /\x7f HTTP/1.1\r\n", Err(Cause::TargetByte));
-    check("GET /\t HTTP/1.1\r\n", Err(Cause::TargetByte));
-    check("GET /\rb HTTP/1.1\r\n", Err(Cause::BareCr));
-    check("GET  / HTTP/1.1\r\n", Err(Cause::TargetByte));
+    for (line, cause) in [
+        ("GET *", Cause::TargetAsterisk),
+        ("OPTIONS *?", Cause::TargetForm),
+        ("GET a", Cause::TargetForm),
+        ("GET a.example:80", Cause::TargetForm),
+        ("GET ftp://a/", Cause::TargetForm),
+        ("GET http:/a", Cause::TargetForm),
+        ("GET http:///a", Cause::AuthorityInvalid),
+        ("GET http://u@a/", Cause::AuthorityInvalid),
+        ("GET http://a\\b/", Cause::AuthorityInvalid),
+        ("CONNECT a:1", Cause::MethodConnect),
+        ("GET /a#b", Cause::TargetFragment),
+        ("GET /\u{e9}", Cause::TargetByte),
+        ("GET /\0", Cause::TargetByte),
+        ("GET /\x7f", Cause::TargetByte),
+        ("GET /\t", Cause::TargetByte),
+        ("GET /\rb", Cause::BareCr),
+        ("GET  /", Cause::TargetByte),
+    ] {
+        check(&format!("{line} HTTP/1.1\r\n"), Err(cause));
+    }
     let long = "/".repeat(41);
-    check(
-        &format!("GET {long} HTTP/1.1\r\n"),
-        Err(Cause::TargetTooLong),
-    );
-    check(&format!("GET {long}\r\n"), Err(Cause::TargetTooLong));
+    for line in [
+        format!("GET {long} HTTP/1.1\r\n"),
+        format!("GET {long}\r\n"),
+    ] {
+        check(&line, Err(Cause::TargetTooLong));
+    }
     assert!(parsed(&format!("GET {} HTTP/1.1\r\n", &long[1..])).is_ok());
 }
 
@@ -186,39 +180,4 @@ fn reads_versions_by_rule() {
     check("GET /\r\n", Err(Cause::VersionForm));
     check("GET /\n", Err(Cause::BareLf));
     check("PRI * HTTP/2.0\r\n", Err(Cause::VersionMajor));
-}
-
-#[test]
-fn refuses_unfinished_lines_at_the_bound_and_not_before() {
-    let limits = Limits {
-        target_bytes_max: 3,
-        ..Limits::default()
-    };
-    for (bytes, expect) in [
-        (&b"GET"[..], Ok(())),
-        (b"GET /ab", Ok(())),
-        (b"GET /abc", Err(Cause::TargetTooLong)),
-        (b"GET /ab HTT", Ok(())),
-        (b"\x16\x03\x01", Err(Cause::MethodByte)),
-        (&[b'M'; 32], Ok(())),
-        (&[b'M'; 33], Err(Cause::MethodTooLong)),
-    ] {
-        assert_eq!(check_unfinished(bytes, 0, &limits), expect, "{bytes:?}");
-    }
-}
-
-#[test]
-fn skips_one_empty_line_before_the_request() {
-    for (bytes, expect) in [
-        (&b"GET"[..], Some(0)),
-        (b"\r\nGET", Some(2)),
-        (b"\r\n\r\nGET", Some(2)),
-        (b"\n", Some(0)),
-        (b"\rG", Some(0)),
-        (b"", None),
-        (b"\r", None),
-        (b"\r\n", None),
-    ] {
-        assert_eq!(request_line_start(bytes), expect, "{bytes:?}");
-    }
 }

@@ -85,83 +85,45 @@ mod framing {
     }
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn ends_heads_as_recorded() {
-        assert_eq!(
-            ended(
-                ReplyFacts {
-                    content_length: Some(1024),
-                    ..FACTS
-                },
-                Some(1024)
+        let known = |content_length| ReplyFacts {
+            content_length: Some(content_length),
+            ..FACTS
+        };
+        let version = Http10;
+        let (mut closing, mut unmodified) = (known(0), known(9));
+        closing.keep_alive = false;
+        unmodified.status = 304;
+        for (facts, length, status_line, lines) in [
+            (
+                known(1024),
+                Some(1024),
+                "200 OK",
+                "Content-Length: 1024\r\n",
             ),
-            "HTTP/1.1 200 OK\r\n\
-             Content-Type: text/plain\r\n\
-             Content-Length: 1024\r\n\
-             \r\n"
-        );
-        assert_eq!(
-            ended(FACTS, None),
-            "HTTP/1.1 200 OK\r\n\
-             Content-Type: text/plain\r\n\
-             Transfer-Encoding: chunked\r\n\
-             \r\n"
-        );
-        assert_eq!(
-            ended(
+            (FACTS, None, "200 OK", "Transfer-Encoding: chunked\r\n"),
+            (closing, None, "200 OK", "Connection: close\r\n"),
+            (
                 ReplyFacts {
-                    content_length: Some(0),
-                    keep_alive: false,
-                    ..FACTS
+                    version,
+                    ..known(7)
                 },
-                None
+                Some(7),
+                "200 OK",
+                "Connection: keep-alive\r\nContent-Length: 7\r\n",
             ),
-            "HTTP/1.1 200 OK\r\n\
-             Content-Type: text/plain\r\n\
-             Connection: close\r\n\
-             \r\n"
-        );
-        assert_eq!(
-            ended(
-                ReplyFacts {
-                    content_length: Some(7),
-                    version: Http10,
-                    ..FACTS
-                },
-                Some(7)
+            (
+                ReplyFacts { version, ..FACTS },
+                None,
+                "200 OK",
+                "Connection: close\r\n",
             ),
-            "HTTP/1.1 200 OK\r\n\
-             Content-Type: text/plain\r\n\
-             Connection: keep-alive\r\n\
-             Content-Length: 7\r\n\
-             \r\n"
-        );
-        assert_eq!(
-            ended(
-                ReplyFacts {
-                    version: Http10,
-                    ..FACTS
-                },
-                None
-            ),
-            "HTTP/1.1 200 OK\r\n\
-             Content-Type: text/plain\r\n\
-             Connection: close\r\n\
-             \r\n"
-        );
-        assert_eq!(
-            ended(
-                ReplyFacts {
-                    status: 304,
-                    content_length: Some(9),
-                    ..FACTS
-                },
-                None
-            ),
-            "HTTP/1.1 304 Not Modified\r\n\
-             Content-Type: text/plain\r\n\
-             \r\n"
-        );
+            (unmodified, None, "304 Not Modified", ""),
+        ] {
+            let kind = "Content-Type: text/plain\r\n";
+            let expect = format!("HTTP/1.1 {status_line}\r\n{kind}{lines}\r\n");
+            assert_eq!(ended(facts, length), expect);
+        }
     }
 
     #[test]

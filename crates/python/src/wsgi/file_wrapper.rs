@@ -168,17 +168,6 @@ mod tests {
         assert_eq!(span(c"f = io.BytesIO(b'abc')"), None);
     }
 
-    /// What the kernel makes up as it is read has no size before (`/proc`), or a wrong one (`/sys`).
-    #[test]
-    fn a_file_that_does_not_lie_on_disk_is_read() {
-        assert_eq!(span(c"f = open('/proc/self/status', 'rb')"), None);
-        assert_eq!(span(c"f = tempfile.TemporaryFile()"), None);
-        assert_eq!(
-            span(c"f = tempfile.TemporaryFile(); f.truncate(5000)"),
-            None
-        );
-    }
-
     #[test]
     fn reads_blocks_and_closes() {
         Python::initialize();

@@ -431,21 +431,13 @@ fn total_bytes(parts: &Parts) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::blocking_pool::BlockingPool;
-    use config::typed::Spool;
+    use crate::tests::memory;
 
     fn parts(bytes: usize) -> Parts {
         let mut parts = Parts::default();
         parts.push_copy(&vec![7; bytes]);
         parts
-    }
-
-    fn memory() -> Arc<ReplyMemory> {
-        let threads = BlockingPool::start("test-spool", 0).unwrap();
-        ReplyMemory::new(100, &Spool::default(), threads)
     }
 
     fn pending(bytes: usize) -> PendingResponse {

@@ -310,19 +310,7 @@ mod tests {
             reads in proptest::collection::vec(1_usize..30_000, 1..8),
         ) {
             let (server, mut client) = UnixStream::pair().unwrap();
-            let mut chain = Parts::default();
-            let mut expected = Vec::new();
-            for (index, (size, in_file)) in sizes.iter().enumerate() {
-                let data: Vec<u8> = (0..*size).map(|byte| (byte * 7 + index) as u8).collect();
-                if *in_file {
-                    let mut padded = vec![0xee; 13];
-                    padded.extend_from_slice(&data);
-                    chain.push(Part::File { file: file_of(&padded), offset: 13, bytes: *size as u64, edition: None });
-                } else {
-                    chain.push_copy(&data);
-                }
-                expected.extend_from_slice(&data);
-            }
+            let (mut chain, expected) = chain_of(&sizes);
             let mut received = Vec::new();
             let mut turn = 0;
             let mut sent_in_all = 0;

@@ -346,13 +346,7 @@ impl Frame<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking_pool::BlockingPool;
-    use config::typed::Spool;
-
-    fn memory() -> Arc<ReplyMemory> {
-        let threads = BlockingPool::start("test-spool", 0).unwrap();
-        ReplyMemory::new(100, &Spool::default(), threads)
-    }
+    use crate::tests::memory;
 
     fn bytes_of(parts: &Parts) -> Vec<u8> {
         let mut bytes = Vec::new();

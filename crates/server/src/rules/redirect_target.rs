@@ -224,22 +224,80 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
+    #[track_caller]
     fn check(to: &str, rest: &str, query: Option<&str>, expect: &str) {
         let target = RedirectTarget::of_redirect(to, true);
         assert_eq!(compose(&target, rest, query), expect, "{to} {rest}");
     }
 
+    /// Where to, the rest of the path, the query (`-`: none), and the location; headings without columns.
+    const TABLE: &str = r#"
+        The rest comes where the star is.
+        /new/* | a/b | - | /new/a/b
+        /new/*.html | a | - | /new/a.html
+        /new | a | - | /new
+        /new/*/* | a | - | /new/a/*
+        https://h.example/x/* | a | - | https://h.example/x/a
+        https://h.example:81 | a | - | https://h.example:81/
+        //h.example/* | a | - | //h.example/a
+        /find?q=* | a&b=c+d | - | /find?q=a%26b%3Dc%2Bd
+        /app#/* | a | - | /app#/a
+        The query is the request's unless there is one.
+        /new/* | a | x=1 | /new/a?x=1
+        /new/* | a | | /new/a?
+        /new/*?y | a | x=1 | /new/a?y
+        /new/*? | a | x=1 | /new/a?
+        /new#f | a | x=1 | /new?x=1#f
+        /new?y#f?z | a | x=1 | /new?y#f?z
+        https://h?y | a | x=1 | https://h/?y
+        Escapes that mean something stay.
+        /new/* | a%2Fb%2fc | - | /new/a%2Fb%2Fc
+        /new/* | %61%7E%2D | - | /new/a~-
+        /new/* | a%3Bb;c%2Bd+e | - | /new/a%3Bb;c%2Bd+e
+        /new/* | %C3%A9%20%25 | - | /new/%C3%A9%20%25
+        /new/* | %zz% | - | /new/%25zz%25
+        A rest does not leave the site.
+        /* | /evil.example | - | /evil.example
+        /* | ///evil.example/x | - | /evil.example/x
+        /* | \evil.example | - | /%5Cevil.example
+        /* | /\evil.example | - | /%5Cevil.example
+        /* | %5Cevil.example | - | /%5Cevil.example
+        /* | %2Fevil.example | - | /%2Fevil.example
+        /* | %09/evil.example | - | /%09/evil.example
+        * | https://evil.example | - | /https://evil.example
+        * | javascript:alert(1) | - | /javascript:alert(1)
+        /* | @evil.example | - | /@evil.example
+        A rest does not choose the host.
+        https://h.example* | .evil.example | - | https://h.example/.evil.example
+        https://h.example* | @evil.example | - | https://h.example/@evil.example
+        https://h.example* | :81 | - | https://h.example/:81
+        https://*.example/ | evil.example/ | - | https://*.example/
+        https://*/ | evil.example | - | https://*/
+        https://* | evil.example | - | https://*/
+        https:///* | evil.example | - | /https:///evil.example
+        ///* | evil.example | - | /evil.example
+        //* | evil.example | - | //*/
+        https://h\* | x | - | https://h%5C/x
+        A rest adds no line.
+        /* | %0D%0ASet-Cookie:%20a=1 | - | /%0D%0ASet-Cookie:%20a=1
+        /x?y=* | %0d%0a%00%ff" | - | /x?y=%0D%0A%00%FF%22
+        What the configuration wrote plainly is escaped.
+        /ü b/*?q="ä"&100% | a | - | /%C3%BC%20b/a?q=%22%C3%A4%22&100%25
+        /a%20b%2fc | | - | /a%20b%2fc
+    "#;
+
     #[test]
-    fn puts_the_rest_where_the_star_is() {
-        check("/new/*", "a/b", None, "/new/a/b");
-        check("/new/*.html", "a", None, "/new/a.html");
-        check("/new", "a", None, "/new");
-        check("/new/*/*", "a", None, "/new/a/*");
-        check("https://h.example/x/*", "a", None, "https://h.example/x/a");
-        check("https://h.example:81", "a", None, "https://h.example:81/");
-        check("//h.example/*", "a", None, "//h.example/a");
-        check("/find?q=*", "a&b=c+d", None, "/find?q=a%26b%3Dc%2Bd");
-        check("/app#/*", "a", None, "/app#/a");
+    fn composes_locations() {
+        for row in TABLE.trim().lines() {
+            let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+            match columns[..] {
+                [to, rest, query, expect] => {
+                    check(to, rest, Some(query).filter(|query| *query != "-"), expect);
+                }
+                _ => assert!(row.ends_with('.'), "{row}"),
+            }
+        }
+        check("/a\r\nX: y", "", None, "/a%0D%0AX:%20y");
     }
 
     #[test]
@@ -248,93 +306,6 @@ mod tests {
         assert_eq!(compose(&target, "a", None), "/new/*");
         let target = RedirectTarget::of_redirect("https://h.example*", false);
         assert_eq!(compose(&target, "a", None), "https://h.example*/");
-    }
-
-    #[test]
-    fn keeps_the_requests_query_unless_there_is_one() {
-        check("/new/*", "a", Some("x=1"), "/new/a?x=1");
-        check("/new/*", "a", Some(""), "/new/a?");
-        check("/new/*?y", "a", Some("x=1"), "/new/a?y");
-        check("/new/*?", "a", Some("x=1"), "/new/a?");
-        check("/new#f", "a", Some("x=1"), "/new?x=1#f");
-        check("/new?y#f?z", "a", Some("x=1"), "/new?y#f?z");
-        check("https://h?y", "a", Some("x=1"), "https://h/?y");
-    }
-
-    #[test]
-    fn keeps_escapes_that_mean_something() {
-        check("/new/*", "a%2Fb%2fc", None, "/new/a%2Fb%2Fc");
-        check("/new/*", "%61%7E%2D", None, "/new/a~-");
-        check("/new/*", "a%3Bb;c%2Bd+e", None, "/new/a%3Bb;c%2Bd+e");
-        check("/new/*", "%C3%A9%20%25", None, "/new/%C3%A9%20%25");
-        check("/new/*", "%zz%", None, "/new/%25zz%25");
-    }
-
-    #[test]
-    fn a_rest_does_not_leave_the_site() {
-        check("/*", "/evil.example", None, "/evil.example");
-        check("/*", "///evil.example/x", None, "/evil.example/x");
-        check("/*", "\\evil.example", None, "/%5Cevil.example");
-        check("/*", "/\\evil.example", None, "/%5Cevil.example");
-        check("/*", "%5Cevil.example", None, "/%5Cevil.example");
-        check("/*", "%2Fevil.example", None, "/%2Fevil.example");
-        check("/*", "%09/evil.example", None, "/%09/evil.example");
-        check("*", "https://evil.example", None, "/https://evil.example");
-        check("*", "javascript:alert(1)", None, "/javascript:alert(1)");
-        check("/*", "@evil.example", None, "/@evil.example");
-    }
-
-    #[test]
-    fn a_rest_does_not_choose_the_host() {
-        let site = "https://h.example";
-        check(
-            "https://h.example*",
-            ".evil.example",
-            None,
-            "https://h.example/.evil.example",
-        );
-        check(
-            "https://h.example*",
-            "@evil.example",
-            None,
-            "https://h.example/@evil.example",
-        );
-        check("https://h.example*", ":81", None, &format!("{site}/:81"));
-        check(
-            "https://*.example/",
-            "evil.example/",
-            None,
-            "https://*.example/",
-        );
-        check("https://*/", "evil.example", None, "https://*/");
-        check("https://*", "evil.example", None, "https://*/");
-        check("https:///*", "evil.example", None, "/https:///evil.example");
-        check("///*", "evil.example", None, "/evil.example");
-        check("//*", "evil.example", None, "//*/");
-        check("https://h\\*", "x", None, "https://h%5C/x");
-    }
-
-    #[test]
-    fn a_rest_adds_no_line() {
-        check(
-            "/*",
-            "%0D%0ASet-Cookie:%20a=1",
-            None,
-            "/%0D%0ASet-Cookie:%20a=1",
-        );
-        check("/x?y=*", "%0d%0a%00%ff\"", None, "/x?y=%0D%0A%00%FF%22");
-        check("/a\r\nX: y", "", None, "/a%0D%0AX:%20y");
-    }
-
-    #[test]
-    fn escapes_what_the_configuration_wrote_plainly() {
-        check(
-            "/ü b/*?q=\"ä\"&100%",
-            "a",
-            None,
-            "/%C3%BC%20b/a?q=%22%C3%A4%22&100%25",
-        );
-        check("/a%20b%2fc", "", None, "/a%20b%2fc");
     }
 
     #[test]

@@ -17,7 +17,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 
-use config::typed::StaticMount;
 use http::FieldLines;
 use server::response::{Amount, Declared};
 use telemetry::Nanos;
@@ -123,12 +122,7 @@ fn check_file(body_bytes: usize, bound: &Bound) {
     let (mut config, dir) = support::config();
     std::fs::write(dir.path().join("file.txt"), vec![b'x'; body_bytes]).unwrap();
     config.logs.flush = FLUSH;
-    config.statics = vec![StaticMount {
-        url: "/f".to_owned(),
-        dir: dir.path().to_owned(),
-        index: "index.html".to_owned(),
-        fallback: None,
-    }];
+    support::mount(&mut config, dir.path().to_owned());
     let running = support::run(config, dir, None);
     check(count_requests(&running, "/f/file.txt", body_bytes), bound);
     running.stop();

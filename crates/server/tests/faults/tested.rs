@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use config::typed::{Coding, Config, StaticMount};
+use config::typed::{Coding, Config};
 
 use super::cases::{self, After, Case};
 use super::expected::{self, Expected};
-use super::support::{Running, config, run, text, wait_until};
+use super::support::{Running, config, mount, run, text, wait_until};
 
 /// Descriptors and threads are counted, and they are the process's.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -66,12 +66,7 @@ impl Tested {
         fs::create_dir(&files).unwrap();
         fs::write(files.join("small.txt"), cases::small_file()).unwrap();
         fs::write(files.join("large.txt"), cases::large_file()).unwrap();
-        config.statics = vec![StaticMount {
-            url: "/f".to_owned(),
-            dir: files,
-            index: "index.html".to_owned(),
-            fallback: None,
-        }];
+        mount(&mut config, files);
         config.compression.codings = vec![Coding::Gzip];
         // Large replies move to files above half of it, and none is cut: each is smaller than all of it.
         config.delivery.replies_memory_bytes_max = 700_000;

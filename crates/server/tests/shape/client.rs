@@ -130,6 +130,25 @@ impl Response {
         }
     }
 
+    /// Checks that it is the same as another; large bodies are not shown.
+    pub(super) fn assert_is(&self, expected: &Response, what: &str) {
+        let shown = |response: &Response| {
+            let Self {
+                status,
+                fields,
+                body,
+                is_cut,
+            } = response;
+            format!("{status} {fields:?} {} bytes, cut: {is_cut}", body.len())
+        };
+        assert!(
+            self == expected,
+            "{what}: {}; not {}",
+            shown(self),
+            shown(expected)
+        );
+    }
+
     /// The value of a field.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let found = self.fields.iter().find(|(found, _)| found == name);

@@ -7,7 +7,7 @@ use server::exchange::Exchange;
 use server::response::ResponseWriter;
 use telemetry::Nanos;
 
-use super::client::{DATA, END, Frame, Frames, HEAD, RESET, Response, WINDOW, frame};
+use super::client::{DATA, END, Frame, HEAD, RESET, Response, WINDOW, frame};
 use super::support::*;
 use super::ways::*;
 
@@ -31,6 +31,12 @@ fn record_of<'r>(records: &'r [Value], target: &str) -> &'r Value {
     assert!(found.next().is_none(), "two records of {target}");
     check_phases(record);
     record
+}
+
+fn check_ends(records: &[Value], targets: &str, end: &str) {
+    for target in targets.split(' ') {
+        assert_eq!(record_of(records, target)["end"], end, "{target}");
+    }
 }
 
 fn one_thread(config: &mut config::typed::Config) {
@@ -175,15 +181,11 @@ fn a_reset_ends_a_stream_alone_whoever_has_it() {
     drop(frames);
     let records = running.records();
     assert_eq!(records.len(), 7, "{records:#?}");
-    for target in [
-        "/receiving",
-        "/large",
-        "/running",
-        "/waiting",
-        "/f/large.bin",
-    ] {
-        assert_eq!(record_of(&records, target)["end"], "peer-gone", "{target}");
-    }
+    check_ends(
+        &records,
+        "/receiving /large /running /waiting /f/large.bin",
+        "peer-gone",
+    );
     assert_eq!(record_of(&records, "/waiting")["worker"], "-");
     assert_ne!(record_of(&records, "/running")["worker"], "-");
     assert_eq!(record_of(&records, "/small")["end"], "complete");
@@ -203,9 +205,7 @@ fn a_client_that_leaves_ends_all_its_streams() {
     gate.open();
     let records = running.records();
     assert_eq!(records.len(), 2);
-    for target in ["/running", "/large"] {
-        assert_eq!(record_of(&records, target)["end"], "peer-gone", "{target}");
-    }
+    check_ends(&records, "/running /large", "peer-gone");
 }
 
 #[test]
@@ -326,15 +326,11 @@ fn the_drain_deadline_cuts_streams_wherever_they_are() {
     let records = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let records: Vec<Value> = records.collect();
     assert_eq!(records.len(), 5);
-    for target in [
-        "/receiving",
-        "/large",
-        "/f/large.bin",
-        "/running",
-        "/waiting",
-    ] {
-        assert_eq!(record_of(&records, target)["end"], "shutdown", "{target}");
-    }
+    check_ends(
+        &records,
+        "/receiving /large /f/large.bin /running /waiting",
+        "shutdown",
+    );
 }
 
 #[test]
@@ -361,28 +357,17 @@ fn an_application_that_takes_too_long_costs_its_stream_alone() {
         config.pools[0].request_timeout = Some(Nanos::from_ms(200));
     });
     let mut frames = running.frames();
-    let check = |frames: &mut Frames, stream, path, status, is_cut, body: &[u8]| {
+    let mut check = |stream, path, status, is_cut, body: &str| {
         frames.get(stream, path);
         frames.open(stream, 100);
         let response = frames.response(stream);
-        assert_eq!(
-            (response.status, response.is_cut),
-            (status, is_cut),
-            "{path}"
-        );
-        assert_eq!(text(&response.body), text(body), "{path}");
+        let found = (response.status, response.is_cut, text(&response.body));
+        assert_eq!(found, (status, is_cut, body.to_owned()), "{path}");
     };
-    check(
-        &mut frames,
-        1,
-        "/silent",
-        504,
-        false,
-        b"504 Gateway Timeout\n",
-    );
-    check(&mut frames, 2, "/begun", 200, true, b"begun");
-    check(&mut frames, 3, "/whole", 200, false, b"whole");
-    check(&mut frames, 4, "/small", 200, false, b"small");
+    check(1, "/silent", 504, false, "504 Gateway Timeout\n");
+    check(2, "/begun", 200, true, "begun");
+    check(3, "/whole", 200, false, "whole");
+    check(4, "/small", 200, false, "small");
     gate.open();
     let records = running.records();
     let end = |target| record_of(&records, target)["end"].as_str().unwrap();

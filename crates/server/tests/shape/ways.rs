@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use config::typed::{Coding, Config, LogForm, StaticMount};
+use config::typed::{Coding, Config, LogForm};
 use serde_json::Value;
 use server::Protocol;
 use server::exchange::Exchange;
@@ -15,7 +15,7 @@ use server::response::ResponseWriter;
 use server::transport::memory;
 
 use super::client::{Frames, Response};
-use super::support::{Answer, PATIENCE, Running, config, run, whole};
+use super::support::{Answer, PATIENCE, Running, config, mount, run, whole};
 
 /// Bytes of a buffer of a connection in memory.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
@@ -70,12 +70,7 @@ pub(super) fn open_shared(handler: Arc<dyn Handler>, change: impl FnOnce(&mut Co
         let file = fs::File::options().write(true).open(files.join(name));
         file.unwrap().set_modified(written).unwrap();
     }
-    config.statics = vec![StaticMount {
-        url: "/f".to_owned(),
-        dir: files,
-        index: "index.html".to_owned(),
-        fallback: None,
-    }];
+    mount(&mut config, files);
     config.logs.access[0].form = LogForm::Json;
     config.compression.codings = vec![Coding::Gzip];
     config.status_path = Some("/-/status".to_owned());

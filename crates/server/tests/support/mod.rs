@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use config::typed::{AccessLog, Config, LogTarget, Logs, Spool};
+use config::typed::{AccessLog, Config, LogTarget, Logs, Spool, StaticMount};
 use http::FieldLines;
 use ipc::{ListenAddr, ListenerId, ListenerInfo};
 use server::exchange::{Body, Exchange};
@@ -45,6 +46,16 @@ pub(super) fn config() -> (Config, tempfile::TempDir) {
         ..Config::default()
     };
     (config, dir)
+}
+
+/// Serves this folder at `/f`.
+pub(super) fn mount(config: &mut Config, dir: PathBuf) {
+    config.statics = vec![StaticMount {
+        url: "/f".to_owned(),
+        dir,
+        index: "index.html".to_owned(),
+        fallback: None,
+    }];
 }
 
 pub(super) fn serve<F>(handler: F) -> Running

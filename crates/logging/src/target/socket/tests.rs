@@ -121,24 +121,6 @@ fn keeps_lines_that_a_daemon_has_no_room_for() {
 }
 
 #[test]
-fn a_daemon_that_is_slower_than_the_lines_gets_each_once() {
-    let (_dir, path) = place();
-    let (daemon, mut socket) = connected(&path);
-    let text = lines(5_000);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for number in 0..5_000 {
-                assert_eq!(text_of(&receive(&daemon)), format!("line {number}"));
-            }
-        });
-        let mut taken = 0;
-        while taken < text.len() {
-            taken += offer(&mut socket, &text[taken..], NOON).unwrap();
-        }
-    });
-}
-
-#[test]
 fn finds_a_restarted_daemon_at_once() {
     let (_dir, path) = place();
     let (daemon, mut socket) = connected(&path);

