@@ -318,7 +318,7 @@ fn make_way(path: &Path) -> Result<(), Trouble> {
         facts => facts.map_err(Trouble::Unusable)?,
     };
     if !facts.file_type().is_socket() {
-        let cause = "it is there already, and is no socket".to_owned();
+        let cause = "it is there already, and is no socket";
         return Err(Trouble::Taken(fault(path, cause, "name another path")));
     }
     // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
@@ -332,7 +332,7 @@ fn make_way(path: &Path) -> Result<(), Trouble> {
         }
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(Trouble::Unusable(error)),
         _ => {
-            let cause = "another program listens there".to_owned();
+            let cause = "another program listens there";
             Err(Trouble::Taken(fault(path, cause, "name another path")))
         }
     }
@@ -377,7 +377,7 @@ fn taken(path: &Path, pid: Option<u32>) -> StartFault {
         ),
     };
     let cause = format!("{who} is a milepost that serves the same configuration");
-    fault(path, cause, &hint)
+    fault(path, &cause, &hint)
 }
 
 fn unusable_fault(path: &Path, error: &io::Error) -> StartFault {
@@ -386,15 +386,11 @@ fn unusable_fault(path: &Path, error: &io::Error) -> StartFault {
         io::ErrorKind::InvalidFilename => "a socket's path has at most 107 bytes",
         _ => "this user must be able to create files in its folder",
     };
-    fault(path, plain(error), hint)
+    fault(path, &plain(error), hint)
 }
 
-fn fault(path: &Path, cause: String, hint: &str) -> StartFault {
-    StartFault {
-        what: format!("control socket `{}`", path.display()),
-        cause,
-        hint: Some(hint.to_owned()),
-    }
+fn fault(path: &Path, cause: &str, hint: &str) -> StartFault {
+    StartFault::new(format!("control socket `{}`", path.display()), cause).with_hint(hint)
 }
 
 #[cfg(test)]

@@ -202,8 +202,7 @@ impl<'s> Supervisor<'s> {
         let (control, warnings) = open_control(&config, &around, identity.as_ref())?;
         notes.extend(warnings);
         // Before the first file is made: a signal from here on is an orderly end, which removes them.
-        let signals =
-            watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let signals = watch_signals()?;
         let sockets_len = config.processes.count * config.listen.drivers;
         let inherited = service_manager::inherited()?;
         let sockets = Sockets::open(&config, inherited, sockets_len, Instant::now())?;
@@ -228,12 +227,12 @@ impl<'s> Supervisor<'s> {
             }
         };
         let counters = CounterFile::new()
-            .map_err(|error| start_fault("cannot make the file of counters", &error))?;
+            .map_err(|error| StartFault::of_io("cannot make the file of counters", &error))?;
         // Processes that a template leaves behind become this one's, so that their ends are seen.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         let start_time = commands::duration(config.processes.start_timeout) + GRACE;
         let generation = Generation::new(1, config, notes, payload)
-            .map_err(|error| start_fault("cannot keep the configuration", &error))?;
+            .map_err(|error| StartFault::of_io("cannot keep the configuration", &error))?;
         let plan = PlanState::Starting {
             next: generation.id,
         };
@@ -548,24 +547,17 @@ fn open_control(
     )
 }
 
-fn watch_signals() -> io::Result<Signals> {
-    let (read, write) = UnixStream::pair()?;
+fn watch_signals() -> Result<Signals, StartFault> {
     let all = [
         SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGTTIN, SIGTTOU,
     ];
-    SignalDelivery::with_pipe(read, write, SignalOnly, all)
+    let pair = UnixStream::pair();
+    pair.and_then(|(read, write)| SignalDelivery::with_pipe(read, write, SignalOnly, all))
+        .map_err(|error| StartFault::of_io("cannot watch for signals", &error))
 }
 
 /// A number from 0 to 1, another one each time.
 fn chance() -> f64 {
     let number = RandomState::new().hash_one(());
     (number >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-fn start_fault(what: &str, error: &io::Error) -> StartFault {
-    StartFault {
-        what: what.to_owned(),
-        cause: plain(error),
-        hint: None,
-    }
 }

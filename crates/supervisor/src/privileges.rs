@@ -19,7 +19,7 @@ use rustix::thread::{
     set_thread_groups, set_thread_uid,
 };
 
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 
 /// What the supervisor keeps.
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
@@ -51,10 +51,10 @@ pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<UserIdentity>, S
         user => resolve_user(user)?,
     };
     let own = account.as_ref().map(|account| account.gid);
-    let gid = group.or(own).ok_or_else(|| StartFault {
-        what: format!("cannot become user `{user}`"),
-        cause: "no user has this number, so that it has no group of its own".to_owned(),
-        hint: Some("name a group as well, with `--group`".to_owned()),
+    let gid = group.or(own).ok_or_else(|| {
+        let cause = "no user has this number, so that it has no group of its own";
+        StartFault::new(format!("cannot become user `{user}`"), cause)
+            .with_hint("name a group as well, with `--group`")
     })?;
     let name = account.and_then(|account| CString::new(account.name).ok());
     Ok(Some(UserIdentity {
@@ -71,16 +71,14 @@ pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<UserIdentity>, S
 /// This process may not, or could come back.
 pub(crate) fn drop_to(identity: &UserIdentity) -> Result<(), StartFault> {
     become_identity(identity).map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::PermissionDenied => Some(
-                "only root (or the capabilities CAP_SETUID and CAP_SETGID) can become another user; start as root, or leave `user` and `group` out".to_owned(),
+        let UserIdentity { uid, gid, .. } = identity;
+        let what = format!("cannot become user {uid} and group {gid}");
+        let fault = StartFault::of_io(what, &error);
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => fault.with_hint(
+                "only root (or the capabilities CAP_SETUID and CAP_SETGID) can become another user; start as root, or leave `user` and `group` out",
             ),
-            _ => None,
-        };
-        StartFault {
-            what: format!("cannot become user {} and group {}", identity.uid, identity.gid),
-            cause: plain(&error),
-            hint,
+            _ => fault,
         }
     })
 }
@@ -231,26 +229,15 @@ fn resolve_group(group: &str) -> Result<Gid, StartFault> {
 }
 
 fn missing(kind: &str, name: &str, command: &str) -> StartFault {
-    StartFault {
-        what: format!("cannot become {kind} `{name}`"),
-        cause: format!("there is no such {kind}"),
-        hint: Some(format!(
-            "see `getent {}`, or make it with `{command} {name}`",
-            database(kind)
-        )),
-    }
+    let database = if kind == "user" { "passwd" } else { "group" };
+    let what = format!("cannot become {kind} `{name}`");
+    StartFault::new(what, format!("there is no such {kind}")).with_hint(format!(
+        "see `getent {database}`, or make it with `{command} {name}`"
+    ))
 }
 
 fn lookup_fault(kind: &str, name: &str, error: nix::Error) -> StartFault {
-    StartFault {
-        what: format!("cannot look up {kind} `{name}`"),
-        cause: plain(&error.into()),
-        hint: None,
-    }
-}
-
-fn database(kind: &str) -> &'static str {
-    if kind == "user" { "passwd" } else { "group" }
+    StartFault::of_io(format!("cannot look up {kind} `{name}`"), &error.into())
 }
 
 #[cfg(test)]

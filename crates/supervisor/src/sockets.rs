@@ -33,7 +33,7 @@ use serde_json::Value;
 use crate::listener_assignment::{ListeningSocket, Sharing};
 use crate::privileges::{self, UserIdentity};
 use crate::service_manager::{InheritedSocket, listens_on};
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 use config::typed::Config;
 use ipc::listen;
 use ipc::{ListenerId, ListenerInfo};
@@ -255,11 +255,7 @@ impl Sockets {
             }
             Ok(sockets)
         });
-        adopted.map_err(|error| StartFault {
-            what: "cannot take over the listening sockets".to_owned(),
-            cause: plain(&error),
-            hint: None,
-        })
+        adopted.map_err(|error| StartFault::of_io("cannot take over the listening sockets", &error))
     }
 
     /// All of them, for the program that takes this one's place.

@@ -25,7 +25,7 @@ use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
 use super::recycling::Bounds;
 use super::sockets::Sockets;
-use super::{Supervisor, SupervisorEnvironment, chance, say, start_fault, watch_signals};
+use super::{Supervisor, SupervisorEnvironment, chance, say, watch_signals};
 use config::failure::Failure;
 use config::failure::{StartFault, plain};
 use ipc::payload::{self, Payload};
@@ -217,17 +217,13 @@ impl<'s> Supervisor<'s> {
         state: Succession,
         around: SupervisorEnvironment<'s>,
     ) -> Result<Self, StartFault> {
-        let signals =
-            watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let signals = watch_signals()?;
         let _ = SigSet::all().thread_unblock();
-        let failed = |error: io::Error| start_fault("cannot take over", &error);
+        let failed = |error: io::Error| StartFault::of_io("cannot take over", &error);
         let understood = (around.understand)(&state.payload);
-        let loaded = understood.map_err(|failures| StartFault {
-            what: "cannot take over".to_owned(),
-            cause: failures
-                .first()
-                .map_or_else(String::new, |failure| failure.message.clone()),
-            hint: None,
+        let loaded = understood.map_err(|failures| {
+            let cause = failures.into_iter().next().unwrap_or_default().message;
+            StartFault::new("cannot take over", cause)
         })?;
         let mut generation =
             Generation::new(state.generation, loaded.config, loaded.notes, state.payload)

@@ -69,7 +69,9 @@ impl Sockets {
     ) -> Result<Change, StartFault> {
         let drivers_len = sockets_per_address.max(1);
         if drivers_len > SOCKETS_LEN_MAX {
-            return Err(too_many(drivers_len));
+            let what = format!("cannot open {drivers_len} sockets for each address");
+            let fault = StartFault::new(what, format!("there can be {SOCKETS_LEN_MAX}"));
+            return Err(fault.with_hint("processes times drivers is that number"));
         }
         let mut change = Change {
             kept: Vec::new(),
@@ -190,14 +192,14 @@ impl Sockets {
         };
         let found: Vec<AddressOrigin> = used.chain(spare).filter(is_meant).collect();
         if found.is_empty() {
-            return Err(StartFault {
-                what: match name {
-                    Some(name) => format!("cannot listen on `systemd:{name}`"),
-                    None => "cannot listen on `systemd`".to_owned(),
-                },
-                cause: "the service manager has handed over no such socket".to_owned(),
-                hint: Some("start the service by its `.socket` unit (`ListenStream=`, `FileDescriptorName=`)".to_owned()),
-            });
+            let what = match name {
+                Some(name) => format!("cannot listen on `systemd:{name}`"),
+                None => "cannot listen on `systemd`".to_owned(),
+            };
+            let cause = "the service manager has handed over no such socket";
+            let hint =
+                "start the service by its `.socket` unit (`ListenStream=`, `FileDescriptorName=`)";
+            return Err(StartFault::new(what, cause).with_hint(hint));
         }
         Ok(found)
     }
@@ -274,15 +276,15 @@ impl Sockets {
     }
 
     fn taken(&self, wanted: SocketAddr, error: &io::Error) -> StartFault {
-        let mut fault = listen::tcp_fault(wanted, error);
+        let fault = listen::tcp_fault(wanted, error);
         let is_there = |spare: &&InheritedSocket| matches!(spare.at, ListenAddr::Tcp(at) if at.port() == wanted.port());
-        if let Some(spare) = self.spare.iter().find(is_there) {
-            fault.hint = Some(format!(
+        match self.spare.iter().find(is_there) {
+            Some(spare) => fault.with_hint(format!(
                 "the service manager has a socket with this port: `--bind systemd:{}`",
                 spare.name
-            ));
+            )),
+            None => fault,
         }
-        fault
     }
 
     fn take_spare(&mut self, origin: &AddressOrigin) -> Option<Held> {
@@ -423,13 +425,5 @@ fn fault(at: &ListenAddr, error: &io::Error) -> StartFault {
     match at {
         ListenAddr::Tcp(at) => listen::tcp_fault(*at, error),
         ListenAddr::Unix(path) => listen::unix_fault(path, error),
-    }
-}
-
-fn too_many(len: usize) -> StartFault {
-    StartFault {
-        what: format!("cannot open {len} sockets for each address"),
-        cause: format!("there can be {SOCKETS_LEN_MAX}"),
-        hint: Some("processes times drivers is that number".to_owned()),
     }
 }
