@@ -1,7 +1,7 @@
 //! The control socket: where a supervisor takes commands from the one who runs it.
 //!
 //! Polled by the supervisor's loop and never waits: takes connections of permitted users, gives their
-//! requests, and tells them what is said and how it ended. Decides nothing about the requests themselves.
+//! requests, and tells them how these ended. Decides nothing about the requests themselves.
 
 mod clients;
 mod lock;
@@ -25,8 +25,8 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use crate::handed;
+pub use clients::ClientId;
 use clients::{CLIENTS_LEN_MAX, ControlClients};
-pub use clients::{ClientId, Peer};
 use config::failure::{Failure, StartFault, plain};
 use config::typed;
 use lock::{Lock, NoLock};
@@ -128,16 +128,6 @@ impl Control {
         requests
     }
 
-    /// Who has sent a request; `None` once the client is gone.
-    pub fn peer(&self, client: ClientId) -> Option<Peer> {
-        self.clients.peer(client)
-    }
-
-    /// Tells a client something while its request is under way. One that is gone is nobody's loss.
-    pub fn say(&mut self, client: ClientId, text: &str) {
-        self.clients.say(client, text);
-    }
-
     /// Tells a client how its request ended.
     pub fn done(&mut self, client: ClientId, outcome: &Outcome, now: Instant) {
         self.clients.done(client, outcome, now);
@@ -168,7 +158,7 @@ impl Control {
 
     fn welcome(&mut self, socket: OwnedFd, now: Instant) {
         // Without an answer of the kernel it is a stranger.
-        let Ok((uid, pid)) = os::peer_credentials(socket.as_fd()) else {
+        let Ok((uid, _)) = os::peer_credentials(socket.as_fd()) else {
             return;
         };
         // By the credentials of the kernel, not by the mode of the file: a stranger gets an answer that says why.
@@ -178,7 +168,7 @@ impl Control {
             let text = format!("{CLIENTS_LEN_MAX} others are connected to the control socket");
             clients::turn_away(&socket, Failure::new(text).with_hint("try it again"));
         } else {
-            self.clients.add(socket, Peer { uid, pid }, now);
+            self.clients.add(socket, now);
         }
     }
 }
