@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::health::Rescue;
-use super::listener_assignment::{self, AcceptingProcess, Sharing};
+use super::listener_assignment::{self, AcceptingProcess, Holder};
 use super::process::ChildProcess;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
@@ -62,10 +61,10 @@ impl Supervisor<'_> {
     /// one for a driver's own, of which the kernel would tell it each time, and did not take turns.
     pub(super) fn share_queues(&mut self) {
         let shared = self.sockets.listeners().into_iter();
-        for listener in shared.filter(|listener| listener.kind == Sharing::Shared) {
+        for listener in shared.filter(|listener| listener.is_shared) {
             let holders = self.assignment.remove(&listener.key);
             for holder in holders.into_iter().flatten() {
-                self.tell_stop_accepting(holder.process, &[listener.key.listener(holder.driver)]);
+                self.tell_stop_accepting(holder.process, &[holder.listener(listener.key)]);
             }
         }
     }
@@ -119,14 +118,14 @@ impl Supervisor<'_> {
     }
 
     /// Another driver accepts from a socket as well.
-    pub(super) fn begin_rescue(&mut self, socket: SocketKey, rescue: Rescue) {
-        let key = rescue.key(socket);
+    pub(super) fn begin_rescue(&mut self, socket: SocketKey, rescue: Holder) {
+        let key = rescue.listener(socket);
         self.tell_start_accepting(rescue.process, &[key]);
     }
 
     /// It does so no longer.
-    pub(super) fn end_rescue(&mut self, socket: SocketKey, rescue: Rescue) {
-        self.tell_stop_accepting(rescue.process, &[rescue.key(socket)]);
+    pub(super) fn end_rescue(&mut self, socket: SocketKey, rescue: Holder) {
+        self.tell_stop_accepting(rescue.process, &[rescue.listener(socket)]);
     }
 
     fn end_rescues(&mut self) {
@@ -138,9 +137,9 @@ impl Supervisor<'_> {
     }
 
     /// Which process and driver each socket belongs to that is not shared by all.
-    pub(super) fn holders(&self) -> BTreeMap<SocketKey, listener_assignment::Holder> {
+    pub(super) fn holders(&self) -> BTreeMap<SocketKey, Holder> {
         let own = self.sockets.listeners().into_iter();
-        own.filter(|listener| listener.kind == Sharing::Own)
+        own.filter(|listener| !listener.is_shared)
             .filter_map(|listener| {
                 let holders = self.assignment.get(&listener.key)?;
                 Some((listener.key, *holders.first()?))

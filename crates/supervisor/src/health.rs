@@ -13,8 +13,8 @@ use super::recycling::Wear;
 use super::service_manager::Manager;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
+use ipc::SupervisorCommand;
 use ipc::stats::Glance;
-use ipc::{ListenerId, SupervisorCommand};
 
 /// Beats that a driver has to miss in a row: after one alone, the machine may have stood still.
 const MISSED_MAX: u32 = 3;
@@ -31,8 +31,8 @@ pub(super) struct Health {
     retire_due: Option<Instant>,
     /// Sockets in which connections wait: what their driver had accepted when that was first seen.
     waiting: BTreeMap<SocketKey, Wait>,
-    /// Sockets that others accept from as well.
-    rescues: BTreeMap<SocketKey, Vec<Rescue>>,
+    /// Sockets that others accept from as well, and these.
+    rescues: BTreeMap<SocketKey, Vec<Holder>>,
 }
 
 /// Since when connections wait in a socket without being accepted.
@@ -45,20 +45,6 @@ struct Wait {
     since: Instant,
 }
 
-/// Who accepts from a socket as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rescue {
-    /// Number of the process.
-    pub(super) process: u64,
-    pub(super) driver: u16,
-}
-
-impl Rescue {
-    pub(super) fn key(self, socket: SocketKey) -> ListenerId {
-        socket.listener(self.driver)
-    }
-}
-
 impl Supervisor<'_> {
     /// Does what is due.
     pub(super) fn check_health(&mut self, now: Instant) {
@@ -67,7 +53,7 @@ impl Supervisor<'_> {
         {
             self.tell_manager(Manager::is_alive);
         }
-        self.health.retire_due = self.sockets.retire(now).next;
+        self.health.retire_due = self.sockets.retire(now);
         if self.plan.is_stopping() {
             return;
         }
@@ -239,7 +225,7 @@ impl Supervisor<'_> {
     }
 
     /// All rescues, which end.
-    pub(super) fn take_rescues(&mut self) -> BTreeMap<SocketKey, Vec<Rescue>> {
+    pub(super) fn take_rescues(&mut self) -> BTreeMap<SocketKey, Vec<Holder>> {
         self.health.waiting.clear();
         std::mem::take(&mut self.health.rescues)
     }
@@ -274,7 +260,7 @@ impl Supervisor<'_> {
         socket: SocketKey,
         stuck: &Holder,
         suspects: &BTreeSet<u64>,
-    ) -> Option<Rescue> {
+    ) -> Option<Holder> {
         let asked = self.health.rescues.get(&socket);
         let asked = asked.map_or(&[][..], Vec::as_slice);
         let mut best = None;
@@ -284,7 +270,7 @@ impl Supervisor<'_> {
             let is_suspect = is_asked || suspects.contains(&serial);
             let is_same = serial == stuck.process;
             for (driver, counted) in (0_u16..).zip(process.glances()) {
-                let rescue = Rescue {
+                let rescue = Holder {
                     process: serial,
                     driver,
                 };

@@ -65,6 +65,7 @@ use ipc::stats::{CounterFile, StatsSnapshot};
 use answers::PendingAnswers;
 use control::Control;
 use control::place::Who;
+use control::status::AddressStatus;
 use file_watcher::FileWatcher;
 use fleet::Fleet;
 use generation::Generation;
@@ -111,15 +112,6 @@ pub struct SupervisorEnvironment<'s> {
     pub version: &'static str,
 }
 
-/// One address that is listened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
-    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
-    pub url: String,
-    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
-    pub backlog_effective: u32,
-}
-
 /// What a first generation serves.
 pub struct Serving<'s> {
     /// Its configuration.
@@ -127,7 +119,7 @@ pub struct Serving<'s> {
     /// What is worth saying about it.
     pub notes: &'s [String],
     /// What is listened on.
-    pub listening: &'s [Listening],
+    pub listening: &'s [AddressStatus],
     /// "CPython 3.11.7 (GIL)"
     pub python: Option<String>,
 }

@@ -339,7 +339,7 @@ mod tests {
 
         let change = sockets.adjust(&config, 4).unwrap();
         sockets.commit(change, Instant::now()).unwrap();
-        assert_eq!(sockets.addresses()[0].sockets_len, 4);
+        assert_eq!(sockets.addresses()[0].sockets, 4);
         let clients: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(at).unwrap()).collect();
         let waiting = sockets.waiting();
         let all: u32 = waiting.values().map(|depth| depth.waiting).sum();

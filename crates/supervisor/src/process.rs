@@ -40,9 +40,8 @@ pub(super) struct ChildProcess {
     pub(super) state: ProcessState,
     #[serde(with = "handed::moment")]
     pub(super) started: Instant,
-    /// When it said that it could serve.
-    #[serde(with = "handed::maybe_moment")]
-    pub(super) ready: Option<Instant>,
+    /// Time from its start until it said that it could serve.
+    pub(super) ready: Option<Duration>,
     pub(super) segment: Option<Segment>,
     /// Its counters.
     #[serde(skip)]
@@ -73,8 +72,7 @@ pub(super) enum ProcessHandle {
     /// The template has the command to fork it, and has not reported its id yet.
     Unforked,
     Alive {
-        #[serde(with = "handed::pid")]
-        pid: Pid,
+        pid: i32,
         #[serde(with = "handed::fd")]
         pidfd: OwnedFd,
     },
@@ -147,6 +145,7 @@ impl ChildProcess {
         let theirs = theirs.into_fd();
         let pid = program.start(&theirs)?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let pid = pid.as_raw_nonzero().get();
         let body = ProcessHandle::Alive { pid, pidfd };
         Ok(Self::new(role, generation, slot, ours, body))
     }
@@ -222,7 +221,7 @@ impl ChildProcess {
 
     pub(super) fn pid(&self) -> Option<Pid> {
         match &self.body {
-            ProcessHandle::Alive { pid, .. } => Some(*pid),
+            ProcessHandle::Alive { pid, .. } => Pid::from_raw(*pid),
             ProcessHandle::Unforked => None,
         }
     }
@@ -271,7 +270,8 @@ impl ChildProcess {
 
     /// Has served for so long.
     pub(super) fn served(&self, now: Instant) -> Option<Duration> {
-        self.ready.map(|ready| now.saturating_duration_since(ready))
+        let began = self.started + self.ready?;
+        Some(now.saturating_duration_since(began))
     }
 
     /// Lets it end when its connections have, until the deadline. One that has none is killed: it has not begun to

@@ -9,7 +9,7 @@ use super::generation::Generation;
 use super::plan::{PlanAction, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
 use super::service_manager::Manager;
 use super::stderr::{say, talk};
-use super::{FileWatcher, Fresh, Listening, Serving, Supervisor, plain};
+use super::{FileWatcher, Fresh, Serving, Supervisor, plain};
 use config::failure::Failure;
 use config::typed::Config;
 use ipc::SupervisorCommand;
@@ -209,19 +209,9 @@ impl Supervisor<'_> {
         (self.around.serving)(&Serving {
             config: &serving.config,
             notes: &serving.notes,
-            listening: &self.listened(),
+            listening: &self.sockets.addresses(),
             python,
         });
-    }
-
-    /// What is listened on, for people.
-    fn listened(&self) -> Vec<Listening> {
-        let addresses = self.sockets.addresses();
-        let one = |address: super::sockets::AddressSummary| Listening {
-            url: address.url,
-            backlog_effective: address.backlog_effective.unwrap_or(u32::MAX),
-        };
-        addresses.into_iter().map(one).collect()
     }
 
     /// The next generation will not serve.

@@ -7,8 +7,7 @@ use rustix::process::Pid;
 
 use super::Supervisor;
 use super::control::status::{
-    AddressStatus, DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State,
-    Status, Totals,
+    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State, Status, Totals,
 };
 use super::generation::Generation;
 use super::plan::PlanState;
@@ -46,7 +45,7 @@ impl Supervisor<'_> {
             doing: self.doing().to_owned(),
             generations: self.generations(now),
             processes: self.process_lines(now),
-            addresses: self.address_lines(),
+            addresses: self.sockets.addresses(),
             totals: self.totals(&counted),
             steering: self.steering_line(&counted),
             last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {
@@ -176,26 +175,6 @@ impl Supervisor<'_> {
                 .collect(),
             pools: counted.pools.iter().map(pool_line).collect(),
         }
-    }
-
-    fn address_lines(&self) -> Vec<AddressStatus> {
-        let depths = self.sockets.waiting();
-        let addresses = self.sockets.addresses().into_iter();
-        addresses
-            .map(|address| {
-                let queues: Vec<u64> = depths
-                    .iter()
-                    .filter(|(key, _)| key.address == address.number)
-                    .map(|(_, depth)| u64::from(depth.waiting))
-                    .collect();
-                AddressStatus {
-                    sockets: address.sockets_len + address.surplus_len,
-                    backlog: address.backlog_effective.unwrap_or(0),
-                    accept_queue: (!queues.is_empty()).then(|| queues.iter().sum()),
-                    url: address.url,
-                }
-            })
-            .collect()
     }
 
     /// How often steering by processor did what it is for.

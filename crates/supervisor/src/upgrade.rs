@@ -34,7 +34,7 @@ use ipc::stats::{CounterFile, Segment, StatsSnapshot};
 use ipc::{Channel, Role};
 
 /// The form of what is handed over; another one is refused before anything has happened.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Time that the new program has to say that it can take over.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
