@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use os::invariant;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -125,6 +126,12 @@ impl Control {
             self.accept(now);
             requests.extend(self.clients.turn(now));
         }
+        // By the refusal in `take_in`: what waits in memory for slow clients is bounded by their number.
+        invariant!(
+            self.clients.len() <= CLIENTS_LEN_MAX,
+            "{} clients command at once",
+            self.clients.len()
+        );
         requests
     }
 
@@ -145,7 +152,7 @@ impl Control {
         for _ in 0..ACCEPTS_A_TURN {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(&self.listener, flags) {
-                Ok(socket) => self.welcome(socket, now),
+                Ok(socket) => self.take_in(socket, now),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => {
@@ -156,7 +163,7 @@ impl Control {
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, now: Instant) {
+    fn take_in(&mut self, socket: OwnedFd, now: Instant) {
         // Without an answer of the kernel it is a stranger.
         let Ok((uid, _)) = os::peer_credentials(socket.as_fd()) else {
             return;

@@ -115,7 +115,7 @@ impl Supervisor<'_> {
             let answered = process
                 .view
                 .as_ref()
-                .and_then(|view| view.beats().into_iter().min());
+                .and_then(|view| view.counters().beats().into_iter().min());
             let pulse = &mut process.pulse;
             match answered {
                 Some(beat) if beat < pulse.sent => pulse.missed += 1,

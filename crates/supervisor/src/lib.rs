@@ -42,7 +42,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -53,12 +53,15 @@ use signal_hook::consts::{
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
+use serde::{Deserialize, Serialize};
+
 use config::Loaded;
 use config::failure::{Failure, StartFault, plain};
 use config::typed::Config;
 use ipc::payload::Payload;
 use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
+use os::invariant;
 
 use ipc::stats::{CounterFile, StatsSnapshot};
 
@@ -124,6 +127,19 @@ pub struct Serving<'s> {
     pub python: Option<String>,
 }
 
+/// What is counted from the first start on, through all upgrades.
+#[derive(Clone, Serialize, Deserialize)]
+struct Lifetime {
+    started_at: SystemTime,
+    /// What processes counted that are gone.
+    gone: StatsSnapshot,
+    generations_made: u64,
+    /// Exchanges that were cut.
+    cut: u64,
+    crashes: u64,
+    recycled: u64,
+}
+
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
 
 struct Supervisor<'s> {
@@ -137,25 +153,19 @@ struct Supervisor<'s> {
     /// Who accepts from which socket.
     assignment: listener_assignment::ListenerAssignment,
     counters: CounterFile,
-    /// What processes counted that are gone.
-    gone: StatsSnapshot,
+    lifetime: Lifetime,
     plan: GenerationPlan,
     /// The generations that the plan names, by number.
     generations: BTreeMap<u64, Generation>,
     /// Of all generations, those that drain included.
     processes: Vec<ChildProcess>,
-    generations_made: u64,
     /// Clients that wait for processes.
     answers: PendingAnswers,
     file_watcher: Option<FileWatcher>,
     health: health::Health,
     /// What went wrong last, and when.
     last_failure: Option<(Failure, Instant)>,
-    crashes: u64,
-    recycled: u64,
-    started_at: std::time::SystemTime,
     exit_code: i32,
-    cut: u64,
     pid_file: Option<PidFile>,
     /// Ends of processes that were seen before anybody knew of them.
     unknown_ends: HashMap<Pid, ExitStatus>,
@@ -274,21 +284,23 @@ impl<'s> Supervisor<'s> {
             sockets,
             assignment: listener_assignment::ListenerAssignment::new(),
             counters,
-            gone: StatsSnapshot::default(),
+            lifetime: Lifetime {
+                started_at: SystemTime::now(),
+                gone: StatsSnapshot::default(),
+                generations_made: 0,
+                cut: 0,
+                crashes: 0,
+                recycled: 0,
+            },
             plan: GenerationPlan::default(),
             generations: BTreeMap::new(),
             processes: Vec::new(),
-            generations_made: 0,
             // Above the numbers of the program before an upgrade: a process may confirm what that one asked for.
             answers: PendingAnswers::new(telemetry::now().0),
             file_watcher: None,
             health: health::Health::default(),
             last_failure: None,
-            crashes: 0,
-            recycled: 0,
-            started_at: std::time::SystemTime::now(),
             exit_code: 0,
-            cut: 0,
             pid_file: None,
             unknown_ends: HashMap::new(),
         }
@@ -296,7 +308,8 @@ impl<'s> Supervisor<'s> {
 
     fn begin_with(&mut self, state: PlanState, generation: Generation) {
         self.plan = GenerationPlan::from(state);
-        self.generations_made = self.generations_made.max(generation.id);
+        let made = &mut self.lifetime.generations_made;
+        *made = generation.id.max(*made);
         self.generations.insert(generation.id, generation);
     }
 
@@ -413,6 +426,12 @@ impl<'s> Supervisor<'s> {
         let Some(generation) = self.generation(id) else {
             return;
         };
+        // A process beyond the count would be drained at once, and started again, for ever.
+        invariant!(
+            role == Role::Template || slot < generation.count(),
+            "process {slot} is started of {}",
+            generation.count()
+        );
         let is_forked = role == Role::Serving && generation.has_template();
 
         let bounds = Bounds::new(&generation.config.processes.recycling, chance());
@@ -475,10 +494,6 @@ impl<'s> Supervisor<'s> {
 
     fn generation(&self, id: u64) -> Option<&Generation> {
         self.generations.get(&id)
-    }
-
-    fn generation_mut(&mut self, id: u64) -> Option<&mut Generation> {
-        self.generations.get_mut(&id)
     }
 
     fn template(&mut self, id: u64) -> Option<&mut ChildProcess> {

@@ -99,17 +99,20 @@ pub(crate) fn lower_thread(identity: &UserIdentity) -> io::Result<()> {
     set_thread_groups(&groups)?;
     set_thread_gid(raw(&gid))?;
     set_thread_uid(rustix::process::Uid::from_raw(identity.uid))?;
-    if !uid.is_root() {
-        set_capabilities(
-            None,
-            CapabilitySets {
-                effective: CapabilitySet::empty(),
-                permitted: CapabilitySet::empty(),
-                inheritable: CapabilitySet::empty(),
-            },
-        )?;
+    match uid.is_root() {
+        true => Ok(()),
+        false => keep_only(CapabilitySet::empty()),
     }
-    Ok(())
+}
+
+/// Leaves nothing to this thread but this, and nothing of it to programs that it starts.
+fn keep_only(kept: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Makes what is kept survive the next start of a program in this process, which is the supervisor's own
@@ -162,13 +165,7 @@ fn become_identity(identity: &UserIdentity) -> io::Result<()> {
     set_keep_capabilities(false)?;
     became?;
     if !uid.is_root() {
-        let kept = had & KEPT;
-        let sets = CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        };
-        set_capabilities(None, sets)?;
+        keep_only(had & KEPT)?;
         clear_ambient_capability_set()?;
     }
     check_no_way_back(uid, gid)
@@ -176,16 +173,17 @@ fn become_identity(identity: &UserIdentity) -> io::Result<()> {
 
 /// An identity that this process has already needs no rights to become.
 fn is_already(uid: Uid, gid: Gid) -> bool {
-    let users = getresuid().map(|ids| [ids.real, ids.effective, ids.saved]);
-    let groups = getresgid().map(|ids| [ids.real, ids.effective, ids.saved]);
-    !uid.is_root() && users == Ok([uid; 3]) && groups == Ok([gid; 3])
+    !uid.is_root() && is_wholly(uid, gid).unwrap_or(false)
+}
+
+fn is_wholly(uid: Uid, gid: Gid) -> io::Result<bool> {
+    let (users, groups) = (getresuid()?, getresgid()?);
+    Ok([users.real, users.effective, users.saved] == [uid; 3]
+        && [groups.real, groups.effective, groups.saved] == [gid; 3])
 }
 
 fn check_no_way_back(uid: Uid, gid: Gid) -> io::Result<()> {
-    let (users, groups) = (getresuid()?, getresgid()?);
-    let is_whole = [users.real, users.effective, users.saved] == [uid; 3]
-        && [groups.real, groups.effective, groups.saved] == [gid; 3];
-    if !is_whole {
+    if !is_wholly(uid, gid)? {
         return Err(io::Error::other("the system has changed only a part of it"));
     }
     let root_group = Gid::from_raw(0);

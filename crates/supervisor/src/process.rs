@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
 use config::failure::Failure;
-use ipc::stats::{Glance, Segment, View};
+use ipc::stats::{Glance, Segment, StatsSnapshot, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
@@ -234,9 +234,18 @@ impl ChildProcess {
         }
     }
 
+    /// All that it has counted.
+    pub(super) fn counted(&self) -> StatsSnapshot {
+        let view = self.view.as_ref();
+        view.map(|view| view.counters().snapshot())
+            .unwrap_or_default()
+    }
+
     /// Its drivers' numbers, in short.
     pub(super) fn glances(&self) -> Vec<Glance> {
-        self.view.as_ref().map(View::glances).unwrap_or_default()
+        let view = self.view.as_ref();
+        view.map(|view| view.counters().glances())
+            .unwrap_or_default()
     }
 
     /// Its id for people.

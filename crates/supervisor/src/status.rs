@@ -15,7 +15,7 @@ use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
 use ipc::Role;
-use ipc::stats::{DriverSnapshot, PoolSnapshot, StatsSnapshot, View};
+use ipc::stats::{DriverSnapshot, PoolSnapshot, StatsSnapshot};
 
 /// Connections that wait, by socket.
 type Depths = BTreeMap<SocketKey, Depth>;
@@ -25,8 +25,11 @@ impl Supervisor<'_> {
     pub(super) fn status(&self) -> Status {
         let now = Instant::now();
         let counted = self.counted();
-        let age = self.started_at.elapsed().unwrap_or_default();
-        let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
+        let age = self.lifetime.started_at.elapsed().unwrap_or_default();
+        let started = self
+            .lifetime
+            .started_at
+            .duration_since(SystemTime::UNIX_EPOCH);
         Status {
             pid: std::process::id(),
             version: self.around.version.to_owned(),
@@ -58,9 +61,9 @@ impl Supervisor<'_> {
 
     /// What all processes have counted, those that are gone too.
     pub(super) fn counted(&self) -> StatsSnapshot {
-        let mut all = self.gone.clone();
-        let views = self.processes.iter().filter_map(|one| one.view.as_ref());
-        views.for_each(|view| all.add(&view.snapshot()));
+        let mut all = self.lifetime.gone.clone();
+        let processes = self.processes.iter();
+        processes.for_each(|process| all.add(&process.counted()));
         all
     }
 
@@ -138,11 +141,7 @@ impl Supervisor<'_> {
     }
 
     fn process_line(&self, process: &ChildProcess, depths: &Depths, now: Instant) -> ProcessStatus {
-        let counted = process
-            .view
-            .as_ref()
-            .map(View::snapshot)
-            .unwrap_or_default();
+        let counted = process.counted();
         let pid = process.pid();
         let life = self
             .generation(process.generation)
@@ -205,8 +204,8 @@ impl Supervisor<'_> {
                 .iter()
                 .map(|route| route.figures.incomplete)
                 .sum(),
-            crashes: self.crashes,
-            recycled: self.recycled,
+            crashes: self.lifetime.crashes,
+            recycled: self.lifetime.recycled,
         }
     }
 }

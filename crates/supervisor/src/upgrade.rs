@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitStatus;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 use rustix::process::Pid;
@@ -25,12 +25,12 @@ use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
 use super::recycling::Bounds;
 use super::sockets::Sockets;
-use super::{Supervisor, SupervisorEnvironment, chance, say, watch_signals};
+use super::{Lifetime, Supervisor, SupervisorEnvironment, chance, say, watch_signals};
 use config::failure::Failure;
 use config::failure::{StartFault, plain};
 use ipc::payload::{self, Payload};
 use ipc::pidfile::PidFile;
-use ipc::stats::{CounterFile, Segment, StatsSnapshot};
+use ipc::stats::{CounterFile, Segment};
 use ipc::{Channel, Role};
 
 /// The form of what is handed over; another one is refused before anything has happened.
@@ -57,19 +57,14 @@ pub struct Succession {
     payload: Payload,
     generation: u64,
     count: usize,
-    generations_made: u64,
+    lifetime: Lifetime,
     /// Read only by the program that takes over: reading takes over descriptors.
     sockets: Value,
     control: Option<Value>,
     /// Clients that have their answer when the reload that follows is over.
     clients: Vec<ClientId>,
     counters: RawFd,
-    gone: StatsSnapshot,
     processes: Vec<Value>,
-    started_unix_ms: u64,
-    cut: u64,
-    crashes: u64,
-    recycled: u64,
 }
 
 /// What stands behind the number in the environment.
@@ -181,7 +176,6 @@ impl<'s> Supervisor<'s> {
         let forked = self.processes.iter().filter(|one| !one.is_unforked());
         let processes = forked.map(serde_json::to_value);
         let serving = serving.ok_or_else(|| io::Error::other("nothing serves yet"))?;
-        let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
         Ok(Succession {
             format: FORMAT,
             is_probe: false,
@@ -189,7 +183,7 @@ impl<'s> Supervisor<'s> {
             payload: serving.payload.clone(),
             generation: serving.id,
             count: serving.count(),
-            generations_made: self.generations_made,
+            lifetime: self.lifetime.clone(),
             sockets: serde_json::to_value(&self.sockets)?,
             control: self
                 .control
@@ -203,12 +197,7 @@ impl<'s> Supervisor<'s> {
                 .copied()
                 .collect(),
             counters: self.counters.file().as_raw_fd(),
-            gone: self.gone.clone(),
             processes: processes.collect::<Result<_, _>>()?,
-            started_unix_ms: millis(started.unwrap_or_default()),
-            cut: self.cut,
-            crashes: self.crashes,
-            recycled: self.recycled,
         })
     }
 
@@ -245,15 +234,9 @@ impl<'s> Supervisor<'s> {
         supervisor.find_manager();
         supervisor.processes = processes;
         supervisor.bound_again(&generation);
-        supervisor.generations_made = state.generations_made;
+        supervisor.lifetime = state.lifetime;
         let serving = generation.id;
         supervisor.begin_with(PlanState::Steady { serving }, generation);
-        supervisor.gone = state.gone;
-        supervisor.cut = state.cut;
-        supervisor.crashes = state.crashes;
-        supervisor.recycled = state.recycled;
-        supervisor.started_at =
-            SystemTime::UNIX_EPOCH + Duration::from_millis(state.started_unix_ms);
         supervisor.pid_file = pid_file;
         supervisor.watch_code();
         supervisor.handle(PlanEvent::Reload(ReloadRequest {

@@ -307,6 +307,11 @@ impl Sockets {
 
     /// A number that no address has: the next one, around the end and past those in use.
     fn number(&mut self) -> u16 {
+        // Otherwise this would look for ever.
+        invariant!(
+            self.groups.len() <= usize::from(u16::MAX),
+            "all numbers of addresses are in use"
+        );
         while self.groups.contains_key(&self.next_number) {
             self.next_number = self.next_number.wrapping_add(1);
         }

@@ -256,7 +256,7 @@ impl ListenerGroup {
         );
         let Some(held) = self.held.pop() else { return };
         // A process that has not obeyed yet has a copy: this ends the listening of all of them.
-        let _ = SockRef::from(&held.socket).shutdown(std::net::Shutdown::Read);
+        listen::end(&held.socket);
     }
 
     /// Sees to it that the kernel chooses among the wanted ones.
