@@ -69,7 +69,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn tell_start_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
+    pub(super) fn tell_start_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
         let is_alone = self.serving().is_none_or(|one| one.count() == 1);
         for keys in keys.chunks(FDS_LEN_MAX) {
             let mut orders = Vec::new();
@@ -103,8 +103,9 @@ impl Supervisor<'_> {
         }
     }
 
-    fn tell_stop_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
+    pub(super) fn tell_stop_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
         if let Some(process) = self.by_serial(serial) {
+            // What it is told, not what it does by now: until it obeys, it accepts what comes, and loses nothing.
             process.accepts_from.retain(|key| !keys.contains(key));
             // So that each fits into a message.
             for keys in keys.chunks(STOP_LEN_MAX) {
@@ -115,25 +116,6 @@ impl Supervisor<'_> {
 
     pub(super) fn by_serial(&mut self, serial: u64) -> Option<&mut ChildProcess> {
         self.processes.iter_mut().find(|one| one.serial == serial)
-    }
-
-    /// Another driver accepts from a socket as well.
-    pub(super) fn begin_rescue(&mut self, socket: SocketKey, rescue: Holder) {
-        let key = rescue.listener(socket);
-        self.tell_start_accepting(rescue.process, &[key]);
-    }
-
-    /// It does so no longer.
-    pub(super) fn end_rescue(&mut self, socket: SocketKey, rescue: Holder) {
-        self.tell_stop_accepting(rescue.process, &[rescue.listener(socket)]);
-    }
-
-    fn end_rescues(&mut self) {
-        for (socket, rescues) in self.take_rescues() {
-            for rescue in rescues {
-                self.end_rescue(socket, rescue);
-            }
-        }
     }
 
     /// Which process and driver each socket belongs to that is not shared by all.

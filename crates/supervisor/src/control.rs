@@ -9,6 +9,7 @@ pub mod messages;
 pub mod place;
 pub mod status;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -193,17 +194,12 @@ impl Drop for Control {
 }
 
 fn stranger(uid: u32, permitted: &[u32]) -> Failure {
-    let mut users: Vec<u32> = permitted.to_vec();
-    users.push(0);
-    users.sort_unstable();
-    users.dedup();
-    let users: Vec<String> = users
-        .iter()
-        .map(|uid| match uid {
-            0 => "root".to_owned(),
-            uid => format!("user {uid}"),
-        })
-        .collect();
+    let users: BTreeSet<u32> = permitted.iter().copied().chain([0]).collect();
+    let name = |uid| match uid {
+        0 => "root".to_owned(),
+        uid => format!("user {uid}"),
+    };
+    let users: Vec<String> = users.into_iter().map(name).collect();
     let text = format!("user {uid} may not command this server");
     Failure::new(text).with_hint(format!("run this as {}", users.join(" or ")))
 }
@@ -216,7 +212,7 @@ fn open_somewhere(
 ) -> Result<(Option<Control>, Vec<String>), StartFault> {
     let name = match config_file {
         Some(file) => place::name_of(file),
-        None => place::name_of_process(std::process::id()),
+        None => format!("pid-{}", std::process::id()),
     };
     let mut unusable = Vec::new();
     for folder in who.folders() {
@@ -290,6 +286,7 @@ fn entry(control: PathBuf, config_file: Option<&Path>) -> Entry {
 
 fn open_at(entry: &Entry, lock: &Path, uids: &[u32]) -> Result<Control, Trouble> {
     let path = &entry.control;
+    // Before the socket: whoever has the lock is the only one that may remove a socket without a listener.
     let lock = Lock::take(lock, entry).map_err(|no_lock| match no_lock {
         NoLock::Taken(pid) => Trouble::Taken(taken(path, pid)),
         NoLock::Failed(error) => Trouble::Unusable(error),

@@ -186,7 +186,7 @@ impl Supervisor<'_> {
             if let Some(wait) = self.health.waiting.get_mut(&socket) {
                 (wait.helped, wait.since) = (helped, now);
             }
-            self.begin_rescue(socket, rescue);
+            self.tell_start_accepting(rescue.process, &[rescue.listener(socket)]);
         }
     }
 
@@ -214,20 +214,25 @@ impl Supervisor<'_> {
         if wait.accepted != seen.accepted {
             *wait = Wait { helped: 0, ..seen };
             for rescue in self.health.rescues.remove(&socket).unwrap_or_default() {
-                self.end_rescue(socket, rescue);
+                self.tell_stop_accepting(rescue.process, &[rescue.listener(socket)]);
             }
             return false;
         }
+        // A rescuer that accepts is given the whole time again: only one that does not come either gets another beside it.
         if waiting == 0 || wait.helped != seen.helped {
             *wait = seen;
         }
         now.saturating_duration_since(wait.since) >= stall
     }
 
-    /// All rescues, which end.
-    pub(super) fn take_rescues(&mut self) -> BTreeMap<SocketKey, Vec<Holder>> {
+    /// No driver accepts from another's socket any more.
+    pub(super) fn end_rescues(&mut self) {
         self.health.waiting.clear();
-        std::mem::take(&mut self.health.rescues)
+        for (socket, rescues) in std::mem::take(&mut self.health.rescues) {
+            for rescue in rescues {
+                self.tell_stop_accepting(rescue.process, &[rescue.listener(socket)]);
+            }
+        }
     }
 
     /// What a driver has accepted from its own sockets.

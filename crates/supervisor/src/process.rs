@@ -302,6 +302,7 @@ impl ChildProcess {
             // It may have ended by itself.
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
         }
+        // One that is not forked yet is killed when its template reports its id.
         self.state = ProcessState::Killed(ending);
     }
 }

@@ -79,6 +79,7 @@ impl Supervisor<'_> {
     }
 
     fn read_generation(&mut self, request: &ReloadRequest) -> Result<Generation, Vec<Failure>> {
+        // Only the texts are read here. That the application can be imported is for the processes to show.
         let Fresh { loaded, payload } = (self.around.reread)(&request.overrides)?;
         let mut notes = loaded.notes;
         let config = loaded.config;

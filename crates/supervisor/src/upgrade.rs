@@ -138,7 +138,7 @@ impl<'s> Supervisor<'s> {
 
     /// Comes back only when it was not possible.
     pub(super) fn become_new(&mut self, client: Option<ClientId>, waiting: &[ClientId]) {
-        // What has not begun is begun by the successor.
+        // What has not begun is begun by the successor. Its end is seen there too: children stay children through `exec`.
         for process in &mut self.processes {
             if process.state == ProcessState::Starting {
                 process.kill_for(Ending::Meant);

@@ -7,7 +7,6 @@
 //! One request a connection. Nothing here ever waits: `now` is an argument, sockets are non-blocking. A client
 //! that goes away takes nothing with it: its request goes on.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -219,6 +218,7 @@ impl ControlClient {
                 }
             }
         }
+        // All of the outcome is with the kernel, which keeps it for the client after the close.
         if matches!(self.state, ClientState::Leaving { .. }) {
             self.state = ClientState::Gone;
         }
@@ -275,10 +275,7 @@ fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
 /// Whether the other side has closed altogether.
 fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
-    let polled: io::Result<usize> =
-        poll(&mut asked, Some(&Timespec::default())).map_err(io::Error::from);
-    polled.is_ok()
-        && asked[0]
-            .revents()
-            .intersects(PollFlags::HUP | PollFlags::ERR)
+    let polled = poll(&mut asked, Some(&Timespec::default()));
+    let ends = PollFlags::HUP | PollFlags::ERR;
+    polled.is_ok() && asked[0].revents().intersects(ends)
 }
