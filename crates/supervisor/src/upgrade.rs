@@ -233,7 +233,11 @@ impl<'s> Supervisor<'s> {
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.find_manager();
         supervisor.processes = processes;
-        supervisor.bound_again(&generation);
+        // They are replaced in time, in case the reload that follows fails.
+        let own = supervisor.processes.iter_mut();
+        for process in own.filter(|process| process.role == Role::Serving) {
+            process.bounds = Bounds::new(&generation.config.processes.recycling, chance());
+        }
         supervisor.lifetime = state.lifetime;
         let serving = generation.id;
         supervisor.begin_with(PlanState::Steady { serving }, generation);
@@ -257,15 +261,6 @@ impl Supervisor<'_> {
         all.chain(processes.flatten())
             .map(|fd| fd.as_raw_fd())
             .collect()
-    }
-
-    /// Processes that were taken over are replaced in time, in case the reload that follows fails.
-    fn bound_again(&mut self, generation: &Generation) {
-        let meant = &generation.config.processes.recycling;
-        let own = self.processes.iter_mut();
-        for process in own.filter(|process| process.role == Role::Serving) {
-            process.bounds = Bounds::new(meant, chance());
-        }
     }
 }
 

@@ -135,9 +135,9 @@ impl ListenerGroup {
                 ListenAddr::Unix(path) => format!("unix:{}", path.display()),
             },
             sockets: self.held.len(),
-            backlog: match self.origin {
-                AddressOrigin::Inherited { .. } => 0,
-                AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => self.backlog_effective,
+            backlog: match self.is_inherited() {
+                true => 0,
+                false => self.backlog_effective,
             },
             accept_queue: depths.reduce(u64::saturating_add),
         }
@@ -197,7 +197,7 @@ impl ListenerGroup {
             if matches!(self.at, ListenAddr::Tcp(_)) {
                 listen::set_options(&socket, listen)?;
             }
-            if !matches!(self.origin, AddressOrigin::Inherited { .. }) {
+            if !self.is_inherited() {
                 listen::listen_on(&socket, listen)?;
             }
         }
