@@ -8,14 +8,14 @@ use std::ops::RangeInclusive;
 use config::typed::{
     AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs, PoolConfig,
 };
-use supervisor::Listening;
+use supervisor::control::status::AddressStatus;
 
 use crate::command::VERSION;
 
 /// What the block is about.
 pub(crate) struct Facts<'f> {
     pub config: &'f Config,
-    pub listening: &'f [Listening],
+    pub listening: &'f [AddressStatus],
     pub python: Option<String>,
     pub pid: u32,
     pub notes: &'f [String],
@@ -112,21 +112,14 @@ fn drivers(facts: &Facts<'_>) -> String {
         count => format!("{count} with {} each", counted(listen.drivers, "driver")),
     };
     // The least of all sockets: that one is full first.
-    let effective = facts
-        .listening
-        .iter()
-        .map(|one| one.backlog_effective)
-        .min()
-        .unwrap_or(listen.backlog);
-    let backlog = if effective == u32::MAX {
-        "backlog as the service manager has it".to_owned()
-    } else if effective < listen.backlog {
-        format!(
-            "backlog {effective} (net.core.somaxconn) instead of {}",
-            listen.backlog
-        )
-    } else {
-        format!("backlog {effective}")
+    let backlogs = facts.listening.iter().map(|one| one.backlog);
+    let backlog = match backlogs.filter(|backlog| *backlog > 0).min() {
+        None => "backlog as the service manager has it".to_owned(),
+        Some(effective) if effective < listen.backlog => {
+            let wanted = listen.backlog;
+            format!("backlog {effective} (net.core.somaxconn) instead of {wanted}")
+        }
+        Some(effective) => format!("backlog {effective}"),
     };
     format!(
         "{drivers}, accepting {} a turn, {backlog}",
@@ -254,10 +247,11 @@ mod tests {
         }
     }
 
-    fn listening(url: &str, backlog_effective: u32) -> Listening {
-        Listening {
+    fn listening(url: &str, backlog: u32) -> AddressStatus {
+        AddressStatus {
             url: url.into(),
-            backlog_effective,
+            backlog,
+            ..AddressStatus::default()
         }
     }
 

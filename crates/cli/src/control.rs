@@ -1,7 +1,6 @@
 //! `milepost stop|reload|reopen|upgrade|scale|status`: commands to a running server.
 //!
-//! Finds the server, asks its supervisor on the control socket, shows what is said meanwhile, and ends with
-//! how it ended. 0: done. 1: the answer is no, or no server is there. 2: it could not be found out.
+//! Finds the server, asks its supervisor on the control socket, and ends with how it ended. 0: done. 1: the answer is no, or no server is there. 2: it could not be found out.
 
 mod finding;
 mod signal;
@@ -18,14 +17,14 @@ use crate::{COULD_NOT, DONE, NO};
 use finding::Found;
 
 /// One verb.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Stop,
-    Reload,
-    Reopen,
-    Upgrade,
-    Scale,
-    Status,
+pub(crate) struct Verb {
+    name: &'static str,
+    about: &'static str,
+    /// What exit codes 0 and 1 mean.
+    outcome: &'static str,
+    /// # Errors
+    /// What is wrong with the flags.
+    request: fn(&ArgMatches) -> Result<Request, Failure>,
 }
 
 /// Why nothing came of it, with the exit code.
@@ -35,95 +34,80 @@ struct Failure {
     messages: Vec<Message>,
 }
 
+const REOPEN: &str = "reopen";
 const WHICH: &str = "\
 The server is the one of --control, --pid, --pid-file or the configuration (--config or
 MILEPOST_CONFIG); when nothing is named, the one that this user runs.";
 
+static VERBS: [Verb; 6] = [
+    Verb {
+        name: "stop",
+        about: "Tell a running server to finish its requests and end (SIGTERM)",
+        outcome: "\
+Returns when the server has ended: open requests have `drain_timeout` to do so.
+Exit code 0: it has ended. 1: no server runs there. 2: it could not be told.",
+        request: |_| Ok(Request::Stop),
+    },
+    Verb {
+        name: "reload",
+        about: "Have a running server take its configuration and code anew (SIGHUP)",
+        outcome: "\
+The new configuration and code start beside the old and take over when they are ready;
+no connection is lost. When they cannot start, the old ones go on and the reason is shown.
+Exit code 0: the new ones serve. 1: they do not, or no server runs there. 2: it could not
+be told.",
+        request: |_| Ok(Request::Reload),
+    },
+    Verb {
+        name: REOPEN,
+        about: "Tell a running server to open its log files anew (SIGUSR1)",
+        outcome: "\
+A server without a control socket gets the signal instead.
+Exit code 0: the server was told. 1: no server runs there. 2: it could not be told.",
+        request: |_| Ok(Request::Reopen),
+    },
+    Verb {
+        name: "upgrade",
+        about: "Have a running server go on as the program installed now (SIGUSR2)",
+        outcome: "\
+As `milepost reload`, with the server's program itself anew; it keeps its process id.
+Exit code 0: the new program serves. 1: it does not, and the old one goes on, or no server
+runs there. 2: it could not be told.",
+        request: |_| Ok(Request::Upgrade),
+    },
+    Verb {
+        name: "scale",
+        about: "Change how many processes, drivers or pool threads a running server has",
+        outcome: "\
+Until the next reload, which has the numbers of the configuration again; no connection is
+lost. Other drivers need a new generation, in which pools keep the sizes that they have.
+Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could not be told.",
+        request: scale,
+    },
+    Verb {
+        name: "status",
+        about: "Show processes, drivers and connections of a running server",
+        outcome: "\
+A process is named by its generation and place, a driver by its number behind that. PSS: memory
+of which each shared page counts in parts. WAITING: connections in the accept queue, of how many
+that may; for a pool: requests without a thread yet. THREADS: there now, of how few and how
+many. STATE: calm, saturated, or overloaded. EXPIRED: requests refused because they waited too
+long for a thread; REFUSED: because too many waited. HANDED: connections given to a driver that
+had fewer. RESCUED: connections accepted for a driver that was late.
+Exit code 0: shown. 1: no server runs there. 2: it could not be asked.",
+        request: |_| Ok(Request::Status),
+    },
+];
+
 impl Verb {
-    pub(crate) const ALL: [Verb; 6] = [
-        Verb::Stop,
-        Verb::Reload,
-        Verb::Reopen,
-        Verb::Upgrade,
-        Verb::Scale,
-        Verb::Status,
-    ];
-
     /// The verb with this name.
-    pub(crate) fn named(name: &str) -> Option<Verb> {
-        Verb::ALL.into_iter().find(|verb| verb.name() == name)
+    pub(crate) fn named(name: &str) -> Option<&'static Verb> {
+        VERBS.iter().find(|verb| verb.name == name)
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Verb::Stop => "stop",
-            Verb::Reload => "reload",
-            Verb::Reopen => "reopen",
-            Verb::Upgrade => "upgrade",
-            Verb::Scale => "scale",
-            Verb::Status => "status",
-        }
-    }
-
-    fn about(self) -> &'static str {
-        match self {
-            Verb::Stop => "Tell a running server to finish its requests and end (SIGTERM)",
-            Verb::Reload => "Have a running server take its configuration and code anew (SIGHUP)",
-            Verb::Reopen => "Tell a running server to open its log files anew (SIGUSR1)",
-            Verb::Upgrade => "Have a running server go on as the program installed now (SIGUSR2)",
-            Verb::Scale => {
-                "Change how many processes, drivers or pool threads a running server has"
-            }
-            Verb::Status => "Show processes, drivers and connections of a running server",
-        }
-    }
-
-    /// What exit code 0 and 1 mean.
-    fn outcome(self) -> &'static str {
-        match self {
-            Verb::Stop => {
-                "Returns when the server has ended: open requests have `drain_timeout` to do so.\n\
-                 Exit code 0: it has ended. 1: no server runs there. 2: it could not be told."
-            }
-            Verb::Reload => {
-                "The new configuration and code start beside the old and take over when they are ready;\n\
-                 no connection is lost. When they cannot start, the old ones go on and the reason is shown.\n\
-                 Exit code 0: the new ones serve. 1: they do not, or no server runs there. 2: it could not\n\
-                 be told."
-            }
-            Verb::Reopen => {
-                "A server without a control socket gets the signal instead.\n\
-                 Exit code 0: the server was told. 1: no server runs there. 2: it could not be told."
-            }
-            Verb::Upgrade => {
-                "As `milepost reload`, with the server's program itself anew; it keeps its process id.\n\
-                 Exit code 0: the new program serves. 1: it does not, and the old one goes on, or no server\n\
-                 runs there. 2: it could not be told."
-            }
-            Verb::Scale => {
-                "Until the next reload, which has the numbers of the configuration again; no connection is\n\
-                 lost. Other drivers need a new generation, in which pools keep the sizes that they have.\n\
-                 Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could not be told."
-            }
-            Verb::Status => {
-                "A process is named by its generation and place, a driver by its number behind that. PSS: memory\n\
-                 of which each shared page counts in parts. WAITING: connections in the accept queue, of how many\n\
-                 that may; for a pool: requests without a thread yet. THREADS: there now, of how few and how\n\
-                 many. STATE: calm, saturated, or overloaded. EXPIRED: requests refused because they waited too\n\
-                 long for a thread; REFUSED: because too many waited. HANDED: connections given to a driver that\n\
-                 had fewer. RESCUED: connections accepted for a driver that was late.\n\
-                 Exit code 0: shown. 1: no server runs there. 2: it could not be asked."
-            }
-        }
-    }
-
-    fn command(self) -> Command {
-        let command = Command::new(self.name())
-            .about(self.about())
-            .args_override_self(true)
-            .after_help(format!("{WHICH}\n\n{}", self.outcome()));
-        let own: Vec<Arg> = match self {
-            Verb::Scale => vec![
+    fn command(&self) -> Command {
+        let own: Vec<Arg> = match self.name {
+            "scale" => vec![
                 count("processes", messages::PROCESSES_MAX, "Serving processes"),
                 count("drivers", messages::DRIVERS_MAX, "Driver threads of each"),
                 Arg::new("pool")
@@ -137,7 +121,7 @@ impl Verb {
                     .value_hint(ValueHint::Other)
                     .help("Threads of a pool in each process, without --pool of `default`"),
             ],
-            Verb::Status => vec![
+            "status" => vec![
                 Arg::new("json")
                     .long("json")
                     .action(ArgAction::SetTrue)
@@ -145,20 +129,12 @@ impl Verb {
             ],
             _ => Vec::new(),
         };
-        command.args(own).args(finding::args())
-    }
-
-    /// # Errors
-    /// What is wrong with the flags.
-    fn request(self, matches: &ArgMatches) -> Result<Request, Failure> {
-        Ok(match self {
-            Verb::Stop => Request::Stop,
-            Verb::Reload => Request::Reload,
-            Verb::Reopen => Request::Reopen,
-            Verb::Upgrade => Request::Upgrade,
-            Verb::Scale => scale(matches)?,
-            Verb::Status => Request::Status,
-        })
+        Command::new(self.name)
+            .about(self.about)
+            .args_override_self(true)
+            .after_help(format!("{WHICH}\n\n{}", self.outcome))
+            .args(own)
+            .args(finding::args())
     }
 }
 
@@ -182,7 +158,7 @@ impl Failure {
 
 /// The verbs with their flags.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
-    Verb::ALL.into_iter().map(Verb::command)
+    VERBS.iter().map(Verb::command)
 }
 
 /// The processes of a running server, its supervisor first.
@@ -190,7 +166,7 @@ pub(crate) fn commands() -> impl Iterator<Item = Command> {
 /// # Errors
 /// Nobody answers at this control socket.
 pub(crate) fn processes(socket: &Path) -> Result<Vec<u32>, Vec<Message>> {
-    match talking::ask(socket, &Request::Status, &mut |_| ()) {
+    match talking::ask(socket, &Request::Status) {
         Ok(Outcome::Status(status)) => {
             let serving = status.processes.iter().filter_map(|process| process.pid);
             Ok([status.pid].into_iter().chain(serving).collect())
@@ -205,7 +181,7 @@ pub(crate) fn processes(socket: &Path) -> Result<Vec<u32>, Vec<Message>> {
 }
 
 /// Does it.
-pub(crate) fn run(verb: Verb, matches: &ArgMatches) -> i32 {
+pub(crate) fn run(verb: &Verb, matches: &ArgMatches) -> i32 {
     match ask(verb, matches) {
         Ok(outcome) => finish(verb, matches, outcome),
         Err(failure) => {
@@ -215,38 +191,31 @@ pub(crate) fn run(verb: Verb, matches: &ArgMatches) -> i32 {
     }
 }
 
-fn ask(verb: Verb, matches: &ArgMatches) -> Result<Outcome, Failure> {
-    let request = verb.request(matches)?;
+fn ask(verb: &Verb, matches: &ArgMatches) -> Result<Outcome, Failure> {
+    let request = (verb.request)(matches)?;
     match finding::find(matches)? {
-        Found::Socket(socket) => talking::ask(&socket, &request, &mut |text| say(verb, text)),
-        Found::Process(pid) if verb == Verb::Reopen => {
+        Found::Socket(socket) => talking::ask(&socket, &request),
+        Found::Process(pid) if verb.name == REOPEN => {
             signal::reopen(pid).map(|()| Outcome::Done(None))
         }
         Found::Process(pid) => Err(signal::no_socket(pid)),
     }
 }
 
-/// `reopen` is run from timers: it has nothing to say when it is done.
-fn say(verb: Verb, text: &str) {
-    if verb != Verb::Reopen {
-        Message::from_text(text).say();
-    }
-}
-
-fn finish(verb: Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
+fn finish(verb: &Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
     match outcome {
         Outcome::Done(text) => {
-            if let Some(text) = text {
-                say(verb, &text);
+            // `reopen` is run from timers: it has nothing to say when it is done.
+            if let Some(text) = text.filter(|_| verb.name != REOPEN) {
+                Message::from_text(&text).say();
             }
             DONE
         }
-        Outcome::Status(status) if verb == Verb::Status && matches.get_flag("json") => {
-            message::data(&status::json(&status));
-            DONE
-        }
         Outcome::Status(status) => {
-            message::data(&status::table(&status));
+            // Of the verbs, `status` alone has the flag.
+            let is_json = matches!(matches.try_get_one("json"), Ok(Some(true)));
+            let text = if is_json { status::json } else { status::table };
+            message::data(&text(&status));
             DONE
         }
         Outcome::Refused(kind, failure) => {
@@ -277,10 +246,8 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
     }
     if let Some(pool) = matches.get_one::<String>("pool") {
         let message = Message::new("`--pool`", "how many threads is not said");
-        return Err(Failure {
-            code: COULD_NOT,
-            messages: vec![message.with_hint(format!("`--pool {pool} --threads MIN:MAX`"))],
-        });
+        let hint = format!("`--pool {pool} --threads MIN:MAX`");
+        return Err(Failure::could_not(message.with_hint(hint)));
     }
     let mut messages = Vec::new();
     let mut number = |name: &str, max: usize| {
@@ -311,12 +278,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
 
 /// Threads of one pool; processes and drivers are another request.
 fn reshape(matches: &ArgMatches, threads: &str) -> Result<Request, Failure> {
-    let failure = |message: Message| {
-        Err(Failure {
-            code: COULD_NOT,
-            messages: vec![message],
-        })
-    };
+    let failure = |message: Message| Err(Failure::could_not(message));
     if let Some(other) = ["processes", "drivers"]
         .into_iter()
         .find(|name| matches.contains_id(name))

@@ -16,6 +16,29 @@ pub struct StartFault {
 }
 
 impl StartFault {
+    /// What was tried, and why it failed.
+    pub fn new(what: impl Into<String>, cause: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            cause: cause.into(),
+            hint: None,
+        }
+    }
+
+    /// What was tried, and what the system said.
+    pub fn of_io(what: impl Into<String>, error: &std::io::Error) -> Self {
+        Self::new(what, plain(error))
+    }
+
+    /// The same with what to do about it.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
     /// What to do about it, where that is known.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()

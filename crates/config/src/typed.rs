@@ -31,7 +31,7 @@ mod processes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use telemetry::Nanos;
 
 use crate::options_table::COMPRESS_TYPES;
@@ -136,7 +136,7 @@ pub enum Bind {
 }
 
 /// Which driver gets a connection, where the kernel can be told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Steering {
     /// By a hash of the addresses: the kernel's own way.
     #[default]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 use config::typed::{Bind, Config, Listen};
 
 /// Removes files of unix sockets; one that is gone already is no fault.
@@ -160,39 +160,35 @@ pub fn effective_backlog(listen: &Listen) -> u32 {
 
 /// Why an address cannot be listened on, with what to do about it.
 pub fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
-    let hint = match error.kind() {
-        io::ErrorKind::AddrInUse => Some(format!(
+    let fault = StartFault::of_io(format!("cannot listen on `{address}`"), error);
+    match error.kind() {
+        io::ErrorKind::AddrInUse => fault.with_hint(format!(
             "another program listens there; choose another port with `--bind`, or see `ss -ltnp 'sport = :{}'`",
             address.port()
         )),
         io::ErrorKind::PermissionDenied => {
-            Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE".to_owned())
+            fault.with_hint("ports below 1024 need the capability CAP_NET_BIND_SERVICE")
         }
         io::ErrorKind::AddrNotAvailable => {
-            Some("this machine has no such address; `0.0.0.0` stands for all of them".to_owned())
+            fault.with_hint("this machine has no such address; `0.0.0.0` stands for all of them")
         }
-        _ => None,
-    };
-    StartFault {
-        what: format!("cannot listen on `{address}`"),
-        cause: plain(error),
-        hint,
+        _ => fault,
     }
 }
 
 /// The same for a path.
 pub fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
-    let hint = match error.kind() {
-        io::ErrorKind::AddrInUse => Some("another program listens there; choose another path"),
-        io::ErrorKind::AlreadyExists => Some("choose another path, or remove the file"),
-        io::ErrorKind::NotFound => Some("the folder must exist"),
-        io::ErrorKind::PermissionDenied => Some("this user must be allowed to write to the folder"),
-        _ => None,
-    };
-    StartFault {
-        what: format!("cannot listen on `unix:{}`", path.display()),
-        cause: plain(error),
-        hint: hint.map(str::to_owned),
+    let fault = StartFault::of_io(format!("cannot listen on `unix:{}`", path.display()), error);
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            fault.with_hint("another program listens there; choose another path")
+        }
+        io::ErrorKind::AlreadyExists => fault.with_hint("choose another path, or remove the file"),
+        io::ErrorKind::NotFound => fault.with_hint("the folder must exist"),
+        io::ErrorKind::PermissionDenied => {
+            fault.with_hint("this user must be allowed to write to the folder")
+        }
+        _ => fault,
     }
 }
 

@@ -137,11 +137,8 @@ pub fn handles(pid: u32, signal: i32) -> bool {
 }
 
 fn fault(path: &Path, cause: String, hint: &str) -> StartFault {
-    StartFault {
-        what: format!("cannot write the pid file `{}`", path.display()),
-        cause,
-        hint: Some(hint.to_owned()),
-    }
+    let what = format!("cannot write the pid file `{}`", path.display());
+    StartFault::new(what, cause).with_hint(hint)
 }
 
 /// Under another name first, then renamed: a rename is atomic.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::health::Rescue;
-use super::listener_assignment::{self, AcceptingProcess, Sharing};
+use super::listener_assignment::{self, AcceptingProcess, Holder};
 use super::process::ChildProcess;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
@@ -62,15 +61,15 @@ impl Supervisor<'_> {
     /// one for a driver's own, of which the kernel would tell it each time, and did not take turns.
     pub(super) fn share_queues(&mut self) {
         let shared = self.sockets.listeners().into_iter();
-        for listener in shared.filter(|listener| listener.kind == Sharing::Shared) {
+        for listener in shared.filter(|listener| listener.is_shared) {
             let holders = self.assignment.remove(&listener.key);
             for holder in holders.into_iter().flatten() {
-                self.tell_stop_accepting(holder.process, &[listener.key.listener(holder.driver)]);
+                self.tell_stop_accepting(holder.process, &[holder.listener(listener.key)]);
             }
         }
     }
 
-    fn tell_start_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
+    pub(super) fn tell_start_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
         let is_alone = self.serving().is_none_or(|one| one.count() == 1);
         for keys in keys.chunks(FDS_LEN_MAX) {
             let mut orders = Vec::new();
@@ -104,8 +103,9 @@ impl Supervisor<'_> {
         }
     }
 
-    fn tell_stop_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
+    pub(super) fn tell_stop_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
         if let Some(process) = self.by_serial(serial) {
+            // What it is told, not what it does by now: until it obeys, it accepts what comes, and loses nothing.
             process.accepts_from.retain(|key| !keys.contains(key));
             // So that each fits into a message.
             for keys in keys.chunks(STOP_LEN_MAX) {
@@ -118,29 +118,10 @@ impl Supervisor<'_> {
         self.processes.iter_mut().find(|one| one.serial == serial)
     }
 
-    /// Another driver accepts from a socket as well.
-    pub(super) fn begin_rescue(&mut self, socket: SocketKey, rescue: Rescue) {
-        let key = rescue.key(socket);
-        self.tell_start_accepting(rescue.process, &[key]);
-    }
-
-    /// It does so no longer.
-    pub(super) fn end_rescue(&mut self, socket: SocketKey, rescue: Rescue) {
-        self.tell_stop_accepting(rescue.process, &[rescue.key(socket)]);
-    }
-
-    fn end_rescues(&mut self) {
-        for (socket, rescues) in self.take_rescues() {
-            for rescue in rescues {
-                self.end_rescue(socket, rescue);
-            }
-        }
-    }
-
     /// Which process and driver each socket belongs to that is not shared by all.
-    pub(super) fn holders(&self) -> BTreeMap<SocketKey, listener_assignment::Holder> {
+    pub(super) fn holders(&self) -> BTreeMap<SocketKey, Holder> {
         let own = self.sockets.listeners().into_iter();
-        own.filter(|listener| listener.kind == Sharing::Own)
+        own.filter(|listener| !listener.is_shared)
             .filter_map(|listener| {
                 let holders = self.assignment.get(&listener.key)?;
                 Some((listener.key, *holders.first()?))

@@ -1,5 +1,6 @@
 //! Commands of clients over the control socket, and what signals ask for: stop, reopen, scale.
 
+use std::fmt::Display;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -207,8 +208,8 @@ impl Supervisor<'_> {
         if self.exit_code != 2 || self.plan.serving().is_some() {
             say(&format!(
                 "stopped: {} exchanges, {} cut",
-                self.gone.exchanges(),
-                self.cut
+                self.lifetime.gone.exchanges(),
+                self.lifetime.cut
             ));
         }
         if let PlanState::Stopping { clients, .. } = self.plan.state() {
@@ -233,11 +234,12 @@ fn limit(processes: usize, drivers: usize) -> Result<(), Failure> {
 }
 
 /// `1 process`, `2 processes`
-pub(super) fn counted(len: usize, one: &str, many: &str) -> String {
-    match len {
-        1 => format!("1 {one}"),
-        len => format!("{len} {many}"),
-    }
+pub(super) fn counted<N>(len: N, one: &str, many: &str) -> String
+where
+    N: Copy + Display + From<u8> + PartialEq,
+{
+    let name = if len == N::from(1) { one } else { many };
+    format!("{len} {name}")
 }
 
 /// Nanoseconds as they are configured.

@@ -1,7 +1,7 @@
 //! The control socket: where a supervisor takes commands from the one who runs it.
 //!
 //! Polled by the supervisor's loop and never waits: takes connections of permitted users, gives their
-//! requests, and tells them what is said and how it ended. Decides nothing about the requests themselves.
+//! requests, and tells them how these ended. Decides nothing about the requests themselves.
 
 mod clients;
 mod lock;
@@ -9,6 +9,7 @@ pub mod messages;
 pub mod place;
 pub mod status;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,6 +17,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use os::invariant;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -25,8 +27,8 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use crate::handed;
+pub use clients::ClientId;
 use clients::{CLIENTS_LEN_MAX, ControlClients};
-pub use clients::{ClientId, Peer};
 use config::failure::{Failure, StartFault, plain};
 use config::typed;
 use lock::{Lock, NoLock};
@@ -125,17 +127,13 @@ impl Control {
             self.accept(now);
             requests.extend(self.clients.turn(now));
         }
+        // By the refusal in `take_in`: what waits in memory for slow clients is bounded by their number.
+        invariant!(
+            self.clients.len() <= CLIENTS_LEN_MAX,
+            "{} clients command at once",
+            self.clients.len()
+        );
         requests
-    }
-
-    /// Who has sent a request; `None` once the client is gone.
-    pub fn peer(&self, client: ClientId) -> Option<Peer> {
-        self.clients.peer(client)
-    }
-
-    /// Tells a client something while its request is under way. One that is gone is nobody's loss.
-    pub fn say(&mut self, client: ClientId, text: &str) {
-        self.clients.say(client, text);
     }
 
     /// Tells a client how its request ended.
@@ -155,7 +153,7 @@ impl Control {
         for _ in 0..ACCEPTS_A_TURN {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(&self.listener, flags) {
-                Ok(socket) => self.welcome(socket, now),
+                Ok(socket) => self.take_in(socket, now),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => {
@@ -166,9 +164,9 @@ impl Control {
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, now: Instant) {
+    fn take_in(&mut self, socket: OwnedFd, now: Instant) {
         // Without an answer of the kernel it is a stranger.
-        let Ok((uid, pid)) = os::peer_credentials(socket.as_fd()) else {
+        let Ok((uid, _)) = os::peer_credentials(socket.as_fd()) else {
             return;
         };
         // By the credentials of the kernel, not by the mode of the file: a stranger gets an answer that says why.
@@ -178,7 +176,7 @@ impl Control {
             let text = format!("{CLIENTS_LEN_MAX} others are connected to the control socket");
             clients::turn_away(&socket, Failure::new(text).with_hint("try it again"));
         } else {
-            self.clients.add(socket, Peer { uid, pid }, now);
+            self.clients.add(socket, now);
         }
     }
 }
@@ -196,17 +194,12 @@ impl Drop for Control {
 }
 
 fn stranger(uid: u32, permitted: &[u32]) -> Failure {
-    let mut users: Vec<u32> = permitted.to_vec();
-    users.push(0);
-    users.sort_unstable();
-    users.dedup();
-    let users: Vec<String> = users
-        .iter()
-        .map(|uid| match uid {
-            0 => "root".to_owned(),
-            uid => format!("user {uid}"),
-        })
-        .collect();
+    let users: BTreeSet<u32> = permitted.iter().copied().chain([0]).collect();
+    let name = |uid| match uid {
+        0 => "root".to_owned(),
+        uid => format!("user {uid}"),
+    };
+    let users: Vec<String> = users.into_iter().map(name).collect();
     let text = format!("user {uid} may not command this server");
     Failure::new(text).with_hint(format!("run this as {}", users.join(" or ")))
 }
@@ -219,7 +212,7 @@ fn open_somewhere(
 ) -> Result<(Option<Control>, Vec<String>), StartFault> {
     let name = match config_file {
         Some(file) => place::name_of(file),
-        None => place::name_of_process(std::process::id()),
+        None => format!("pid-{}", std::process::id()),
     };
     let mut unusable = Vec::new();
     for folder in who.folders() {
@@ -293,6 +286,7 @@ fn entry(control: PathBuf, config_file: Option<&Path>) -> Entry {
 
 fn open_at(entry: &Entry, lock: &Path, uids: &[u32]) -> Result<Control, Trouble> {
     let path = &entry.control;
+    // Before the socket: whoever has the lock is the only one that may remove a socket without a listener.
     let lock = Lock::take(lock, entry).map_err(|no_lock| match no_lock {
         NoLock::Taken(pid) => Trouble::Taken(taken(path, pid)),
         NoLock::Failed(error) => Trouble::Unusable(error),
@@ -318,7 +312,7 @@ fn make_way(path: &Path) -> Result<(), Trouble> {
         facts => facts.map_err(Trouble::Unusable)?,
     };
     if !facts.file_type().is_socket() {
-        let cause = "it is there already, and is no socket".to_owned();
+        let cause = "it is there already, and is no socket";
         return Err(Trouble::Taken(fault(path, cause, "name another path")));
     }
     // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
@@ -332,7 +326,7 @@ fn make_way(path: &Path) -> Result<(), Trouble> {
         }
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(Trouble::Unusable(error)),
         _ => {
-            let cause = "another program listens there".to_owned();
+            let cause = "another program listens there";
             Err(Trouble::Taken(fault(path, cause, "name another path")))
         }
     }
@@ -377,7 +371,7 @@ fn taken(path: &Path, pid: Option<u32>) -> StartFault {
         ),
     };
     let cause = format!("{who} is a milepost that serves the same configuration");
-    fault(path, cause, &hint)
+    fault(path, &cause, &hint)
 }
 
 fn unusable_fault(path: &Path, error: &io::Error) -> StartFault {
@@ -386,15 +380,11 @@ fn unusable_fault(path: &Path, error: &io::Error) -> StartFault {
         io::ErrorKind::InvalidFilename => "a socket's path has at most 107 bytes",
         _ => "this user must be able to create files in its folder",
     };
-    fault(path, plain(error), hint)
+    fault(path, &plain(error), hint)
 }
 
-fn fault(path: &Path, cause: String, hint: &str) -> StartFault {
-    StartFault {
-        what: format!("control socket `{}`", path.display()),
-        cause,
-        hint: Some(hint.to_owned()),
-    }
+fn fault(path: &Path, cause: &str, hint: &str) -> StartFault {
+    StartFault::new(format!("control socket `{}`", path.display()), cause).with_hint(hint)
 }
 
 #[cfg(test)]

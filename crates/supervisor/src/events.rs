@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions};
@@ -113,7 +112,7 @@ impl Supervisor<'_> {
             ProcessEvent::Ready { python, modules } => {
                 if process.state == ProcessState::Starting {
                     process.state = ProcessState::Ready;
-                    process.ready = Some(Instant::now());
+                    process.ready = Some(process.started.elapsed());
                     process.python = python;
                     self.tell_pool_sizes(serial, generation);
                 }
@@ -142,8 +141,7 @@ impl Supervisor<'_> {
                 }
             }
             ProcessEvent::Forked { pid } => {
-                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-                if let (Some(pid), Some(pidfd)) = (pid, fds.pop()) {
+                if let (Ok(pid), Some(pidfd)) = (i32::try_from(pid), fds.pop()) {
                     self.forked(generation, ProcessHandle::Alive { pid, pidfd });
                 }
             }

@@ -70,8 +70,8 @@ impl FileWatcher {
     /// left out, and no symbolic link below them is followed.
     pub(super) fn new(dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> FileWatcher {
         let mut watcher = FileWatcher::scanning(dirs, files, now);
-        let remote = watcher.filter.roots().find(|root| is_remote(root));
-        if let Some(root) = remote {
+        let remote = watcher.filter.roots().find(|(root, _)| is_remote(root));
+        if let Some((root, _)) = remote {
             let cause = format!("`{}` is on a network file system", root.display());
             watcher.warn_of_scans(&cause);
         } else {

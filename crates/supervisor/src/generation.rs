@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use config::typed::{Config, PoolConfig};
 
-use ipc::SupervisorCommand;
 use ipc::payload::{self, Payload};
 use ipc::stats::Shape;
 use os::invariant;
@@ -91,13 +90,6 @@ impl Generation {
     /// Pools whose sizes are not those that are written.
     pub(super) fn reshaped(&self) -> impl Iterator<Item = &PoolConfig> {
         self.reshaped.iter().map(|pool| &self.config.pools[*pool])
-    }
-
-    /// Commands for a process that knows only the configured sizes.
-    pub(super) fn resize_commands(&self) -> Vec<SupervisorCommand> {
-        self.reshaped()
-            .map(|pool| SupervisorCommand::reshape(pool, 0))
-            .collect()
     }
 
     /// A template forks its processes. A page of faults needs no application.

@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -49,37 +48,5 @@ pub(crate) mod moment {
         };
         // The machine has not run for so long, or will not.
         Ok(at.unwrap_or(now))
-    }
-}
-
-/// A moment that may not have come.
-pub(crate) mod maybe_moment {
-    use super::*;
-
-    #[derive(Serialize, Deserialize)]
-    struct Moment(#[serde(with = "moment")] Instant);
-
-    pub(crate) fn serialize<S: Serializer>(at: &Option<Instant>, to: S) -> Result<S::Ok, S::Error> {
-        at.map(Moment).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(
-        from: D,
-    ) -> Result<Option<Instant>, D::Error> {
-        let read = Option::<Moment>::deserialize(from)?;
-        Ok(read.map(|Moment(at)| at))
-    }
-}
-
-/// The id of a process.
-pub(crate) mod pid {
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(pid: &Pid, to: S) -> Result<S::Ok, S::Error> {
-        pid.as_raw_nonzero().serialize(to)
-    }
-
-    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Pid, D::Error> {
-        Pid::from_raw(i32::deserialize(from)?).ok_or_else(|| D::Error::custom("no process id"))
     }
 }

@@ -13,8 +13,8 @@ use super::recycling::Wear;
 use super::service_manager::Manager;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
+use ipc::SupervisorCommand;
 use ipc::stats::Glance;
-use ipc::{ListenerId, SupervisorCommand};
 
 /// Beats that a driver has to miss in a row: after one alone, the machine may have stood still.
 const MISSED_MAX: u32 = 3;
@@ -31,8 +31,8 @@ pub(super) struct Health {
     retire_due: Option<Instant>,
     /// Sockets in which connections wait: what their driver had accepted when that was first seen.
     waiting: BTreeMap<SocketKey, Wait>,
-    /// Sockets that others accept from as well.
-    rescues: BTreeMap<SocketKey, Vec<Rescue>>,
+    /// Sockets that others accept from as well, and these.
+    rescues: BTreeMap<SocketKey, Vec<Holder>>,
 }
 
 /// Since when connections wait in a socket without being accepted.
@@ -45,20 +45,6 @@ struct Wait {
     since: Instant,
 }
 
-/// Who accepts from a socket as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rescue {
-    /// Number of the process.
-    pub(super) process: u64,
-    pub(super) driver: u16,
-}
-
-impl Rescue {
-    pub(super) fn key(self, socket: SocketKey) -> ListenerId {
-        socket.listener(self.driver)
-    }
-}
-
 impl Supervisor<'_> {
     /// Does what is due.
     pub(super) fn check_health(&mut self, now: Instant) {
@@ -67,7 +53,7 @@ impl Supervisor<'_> {
         {
             self.tell_manager(Manager::is_alive);
         }
-        self.health.retire_due = self.sockets.retire(now).next;
+        self.health.retire_due = self.sockets.retire(now);
         if self.plan.is_stopping() {
             return;
         }
@@ -129,7 +115,7 @@ impl Supervisor<'_> {
             let answered = process
                 .view
                 .as_ref()
-                .and_then(|view| view.beats().into_iter().min());
+                .and_then(|view| view.counters().beats().into_iter().min());
             let pulse = &mut process.pulse;
             match answered {
                 Some(beat) if beat < pulse.sent => pulse.missed += 1,
@@ -200,7 +186,7 @@ impl Supervisor<'_> {
             if let Some(wait) = self.health.waiting.get_mut(&socket) {
                 (wait.helped, wait.since) = (helped, now);
             }
-            self.begin_rescue(socket, rescue);
+            self.tell_start_accepting(rescue.process, &[rescue.listener(socket)]);
         }
     }
 
@@ -228,20 +214,25 @@ impl Supervisor<'_> {
         if wait.accepted != seen.accepted {
             *wait = Wait { helped: 0, ..seen };
             for rescue in self.health.rescues.remove(&socket).unwrap_or_default() {
-                self.end_rescue(socket, rescue);
+                self.tell_stop_accepting(rescue.process, &[rescue.listener(socket)]);
             }
             return false;
         }
+        // A rescuer that accepts is given the whole time again: only one that does not come either gets another beside it.
         if waiting == 0 || wait.helped != seen.helped {
             *wait = seen;
         }
         now.saturating_duration_since(wait.since) >= stall
     }
 
-    /// All rescues, which end.
-    pub(super) fn take_rescues(&mut self) -> BTreeMap<SocketKey, Vec<Rescue>> {
+    /// No driver accepts from another's socket any more.
+    pub(super) fn end_rescues(&mut self) {
         self.health.waiting.clear();
-        std::mem::take(&mut self.health.rescues)
+        for (socket, rescues) in std::mem::take(&mut self.health.rescues) {
+            for rescue in rescues {
+                self.tell_stop_accepting(rescue.process, &[rescue.listener(socket)]);
+            }
+        }
     }
 
     /// What a driver has accepted from its own sockets.
@@ -274,7 +265,7 @@ impl Supervisor<'_> {
         socket: SocketKey,
         stuck: &Holder,
         suspects: &BTreeSet<u64>,
-    ) -> Option<Rescue> {
+    ) -> Option<Holder> {
         let asked = self.health.rescues.get(&socket);
         let asked = asked.map_or(&[][..], Vec::as_slice);
         let mut best = None;
@@ -284,7 +275,7 @@ impl Supervisor<'_> {
             let is_suspect = is_asked || suspects.contains(&serial);
             let is_same = serial == stuck.process;
             for (driver, counted) in (0_u16..).zip(process.glances()) {
-                let rescue = Rescue {
+                let rescue = Holder {
                     process: serial,
                     driver,
                 };

@@ -42,7 +42,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -53,18 +53,22 @@ use signal_hook::consts::{
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
+use serde::{Deserialize, Serialize};
+
 use config::Loaded;
 use config::failure::{Failure, StartFault, plain};
 use config::typed::Config;
 use ipc::payload::Payload;
 use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
+use os::invariant;
 
 use ipc::stats::{CounterFile, StatsSnapshot};
 
 use answers::PendingAnswers;
 use control::Control;
 use control::place::Who;
+use control::status::AddressStatus;
 use file_watcher::FileWatcher;
 use fleet::Fleet;
 use generation::Generation;
@@ -111,15 +115,6 @@ pub struct SupervisorEnvironment<'s> {
     pub version: &'static str,
 }
 
-/// One address that is listened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
-    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
-    pub url: String,
-    /// Length of the accept queue after the kernel's own bound; `u32::MAX` where another program has set it.
-    pub backlog_effective: u32,
-}
-
 /// What a first generation serves.
 pub struct Serving<'s> {
     /// Its configuration.
@@ -127,9 +122,22 @@ pub struct Serving<'s> {
     /// What is worth saying about it.
     pub notes: &'s [String],
     /// What is listened on.
-    pub listening: &'s [Listening],
+    pub listening: &'s [AddressStatus],
     /// "CPython 3.11.7 (GIL)"
     pub python: Option<String>,
+}
+
+/// What is counted from the first start on, through all upgrades.
+#[derive(Clone, Serialize, Deserialize)]
+struct Lifetime {
+    started_at: SystemTime,
+    /// What processes counted that are gone.
+    gone: StatsSnapshot,
+    generations_made: u64,
+    /// Exchanges that were cut.
+    cut: u64,
+    crashes: u64,
+    recycled: u64,
 }
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
@@ -145,25 +153,19 @@ struct Supervisor<'s> {
     /// Who accepts from which socket.
     assignment: listener_assignment::ListenerAssignment,
     counters: CounterFile,
-    /// What processes counted that are gone.
-    gone: StatsSnapshot,
+    lifetime: Lifetime,
     plan: GenerationPlan,
     /// The generations that the plan names, by number.
     generations: BTreeMap<u64, Generation>,
     /// Of all generations, those that drain included.
     processes: Vec<ChildProcess>,
-    generations_made: u64,
     /// Clients that wait for processes.
     answers: PendingAnswers,
     file_watcher: Option<FileWatcher>,
     health: health::Health,
     /// What went wrong last, and when.
     last_failure: Option<(Failure, Instant)>,
-    crashes: u64,
-    recycled: u64,
-    started_at: std::time::SystemTime,
     exit_code: i32,
-    cut: u64,
     pid_file: Option<PidFile>,
     /// Ends of processes that were seen before anybody knew of them.
     unknown_ends: HashMap<Pid, ExitStatus>,
@@ -202,8 +204,7 @@ impl<'s> Supervisor<'s> {
         let (control, warnings) = open_control(&config, &around, identity.as_ref())?;
         notes.extend(warnings);
         // Before the first file is made: a signal from here on is an orderly end, which removes them.
-        let signals =
-            watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let signals = watch_signals()?;
         let sockets_len = config.processes.count * config.listen.drivers;
         let inherited = service_manager::inherited()?;
         let sockets = Sockets::open(&config, inherited, sockets_len, Instant::now())?;
@@ -228,12 +229,12 @@ impl<'s> Supervisor<'s> {
             }
         };
         let counters = CounterFile::new()
-            .map_err(|error| start_fault("cannot make the file of counters", &error))?;
+            .map_err(|error| StartFault::of_io("cannot make the file of counters", &error))?;
         // Processes that a template leaves behind become this one's, so that their ends are seen.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         let start_time = commands::duration(config.processes.start_timeout) + GRACE;
         let generation = Generation::new(1, config, notes, payload)
-            .map_err(|error| start_fault("cannot keep the configuration", &error))?;
+            .map_err(|error| StartFault::of_io("cannot keep the configuration", &error))?;
         let plan = PlanState::Starting {
             next: generation.id,
         };
@@ -283,21 +284,23 @@ impl<'s> Supervisor<'s> {
             sockets,
             assignment: listener_assignment::ListenerAssignment::new(),
             counters,
-            gone: StatsSnapshot::default(),
+            lifetime: Lifetime {
+                started_at: SystemTime::now(),
+                gone: StatsSnapshot::default(),
+                generations_made: 0,
+                cut: 0,
+                crashes: 0,
+                recycled: 0,
+            },
             plan: GenerationPlan::default(),
             generations: BTreeMap::new(),
             processes: Vec::new(),
-            generations_made: 0,
             // Above the numbers of the program before an upgrade: a process may confirm what that one asked for.
             answers: PendingAnswers::new(telemetry::now().0),
             file_watcher: None,
             health: health::Health::default(),
             last_failure: None,
-            crashes: 0,
-            recycled: 0,
-            started_at: std::time::SystemTime::now(),
             exit_code: 0,
-            cut: 0,
             pid_file: None,
             unknown_ends: HashMap::new(),
         }
@@ -305,7 +308,8 @@ impl<'s> Supervisor<'s> {
 
     fn begin_with(&mut self, state: PlanState, generation: Generation) {
         self.plan = GenerationPlan::from(state);
-        self.generations_made = self.generations_made.max(generation.id);
+        let made = &mut self.lifetime.generations_made;
+        *made = generation.id.max(*made);
         self.generations.insert(generation.id, generation);
     }
 
@@ -422,6 +426,12 @@ impl<'s> Supervisor<'s> {
         let Some(generation) = self.generation(id) else {
             return;
         };
+        // A process beyond the count would be drained at once, and started again, for ever.
+        invariant!(
+            role == Role::Template || slot < generation.count(),
+            "process {slot} is started of {}",
+            generation.count()
+        );
         let is_forked = role == Role::Serving && generation.has_template();
 
         let bounds = Bounds::new(&generation.config.processes.recycling, chance());
@@ -486,10 +496,6 @@ impl<'s> Supervisor<'s> {
         self.generations.get(&id)
     }
 
-    fn generation_mut(&mut self, id: u64) -> Option<&mut Generation> {
-        self.generations.get_mut(&id)
-    }
-
     fn template(&mut self, id: u64) -> Option<&mut ChildProcess> {
         self.processes.iter_mut().find(|process| {
             process.generation == id
@@ -548,24 +554,17 @@ fn open_control(
     )
 }
 
-fn watch_signals() -> io::Result<Signals> {
-    let (read, write) = UnixStream::pair()?;
+fn watch_signals() -> Result<Signals, StartFault> {
     let all = [
         SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGTTIN, SIGTTOU,
     ];
-    SignalDelivery::with_pipe(read, write, SignalOnly, all)
+    let pair = UnixStream::pair();
+    pair.and_then(|(read, write)| SignalDelivery::with_pipe(read, write, SignalOnly, all))
+        .map_err(|error| StartFault::of_io("cannot watch for signals", &error))
 }
 
 /// A number from 0 to 1, another one each time.
 fn chance() -> f64 {
     let number = RandomState::new().hash_one(());
     (number >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-fn start_fault(what: &str, error: &io::Error) -> StartFault {
-    StartFault {
-        what: what.to_owned(),
-        cause: plain(error),
-        hint: None,
-    }
 }

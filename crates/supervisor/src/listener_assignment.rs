@@ -16,16 +16,9 @@ pub(crate) struct ListeningSocket {
     pub(crate) key: SocketKey,
     /// Number of the driver that it is meant for, over all processes: `slot * drivers + driver`.
     pub(crate) home: usize,
-    pub(crate) kind: Sharing,
-}
-
-/// How many accept from a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
-    /// One driver: the kernel spreads connections over the sockets.
-    Own,
-    /// Every process: there is one socket for all.
-    Shared,
+    /// Every process accepts from it: there is one socket for all. Otherwise one driver does, and the kernel spreads
+    /// connections over the sockets.
+    pub(crate) is_shared: bool,
 }
 
 /// A process that can accept: ready, and not draining.
@@ -46,6 +39,13 @@ pub(crate) struct Holder {
     pub(crate) process: u64,
     /// 0 for a shared socket, which the process spreads over its drivers.
     pub(crate) driver: u16,
+}
+
+impl Holder {
+    /// The socket, as this driver has it.
+    pub(crate) fn listener(self, socket: SocketKey) -> ListenerId {
+        socket.listener(self.driver)
+    }
 }
 
 /// The holders of each socket: exactly one, or for a shared socket one of each process.
@@ -81,21 +81,17 @@ pub(crate) fn assign(
     // Last, when it is known what the others have: a driver that gets an orphan early could get its own sockets as well.
     let mut orphans = Vec::new();
     for socket in sockets {
-        let holders = match socket.kind {
-            Sharing::Shared => shared(&living),
-            Sharing::Own => match at_home(socket, &living).or_else(|| stays(socket, &load, before))
-            {
-                Some(holder) => vec![holder],
-                None => {
-                    orphans.push(socket.key);
-                    continue;
-                }
-            },
-        };
-        if socket.kind == Sharing::Own {
-            *load.entry(holders[0]).or_default() += 1;
+        if socket.is_shared {
+            let holders = living.iter().map(|process| holder(process, 0));
+            assigned.insert(socket.key, holders.collect());
+        } else if let Some(holder) =
+            at_home(socket, &living).or_else(|| stays(socket, &load, before))
+        {
+            *load.entry(holder).or_default() += 1;
+            assigned.insert(socket.key, vec![holder]);
+        } else {
+            orphans.push(socket.key);
         }
-        assigned.insert(socket.key, holders);
     }
     adopt(&orphans, &living, &mut load, &mut assigned);
     check_assigned(sockets, &living, &assigned);
@@ -117,10 +113,7 @@ fn check_assigned(
     );
     for socket in sockets {
         let holders = &assigned[&socket.key];
-        let expect = match socket.kind {
-            Sharing::Own => 1,
-            Sharing::Shared => living.len(),
-        };
+        let expect = if socket.is_shared { living.len() } else { 1 };
         invariant!(
             holders.len() == expect,
             "socket {:?} has {} holders in place of {expect}",
@@ -205,10 +198,6 @@ fn stays(
     living.contains_key(holder).then_some(*holder)
 }
 
-fn shared(living: &[AcceptingProcess]) -> Vec<Holder> {
-    living.iter().map(|process| holder(process, 0)).collect()
-}
-
 fn holder(process: &AcceptingProcess, driver: usize) -> Holder {
     Holder {
         process: process.process,
@@ -250,13 +239,13 @@ mod tests {
             (0..len).map(move |index| ListeningSocket {
                 key: key(address, index),
                 home: index % wanted,
-                kind: Sharing::Own,
+                is_shared: false,
             })
         };
         let shared = ListeningSocket {
             key: key(2, 0),
             home: 0,
-            kind: Sharing::Shared,
+            is_shared: true,
         };
         own(0).chain(own(1)).chain([shared]).collect()
     }
@@ -311,7 +300,7 @@ mod tests {
         for socket in sockets {
             let holders = &after[&socket.key];
             prop_assert!(holders.iter().all(alive), "{:?}", socket);
-            if socket.kind == Sharing::Shared {
+            if socket.is_shared {
                 let all = living.iter().filter(|one| one.generation == newest);
                 prop_assert_eq!(holders.len(), all.count());
                 continue;

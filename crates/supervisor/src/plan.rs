@@ -290,8 +290,7 @@ impl GenerationPlan {
             }
             PlanState::Stopping { .. } => {
                 let failure = Failure::new("reload: the server is about to end");
-                let clients = request.clients;
-                vec![PlanAction::Refuse { clients, failure }]
+                vec![refuse(request.clients, failure)]
             }
             _ => {
                 self.queue.push(request);
@@ -359,7 +358,7 @@ impl GenerationPlan {
         self.state = PlanState::Steady { serving };
         let mut actions = vec![PlanAction::Discard(next), PlanAction::KeepServing];
         if !clients.is_empty() {
-            actions.push(PlanAction::Refuse { clients, failure });
+            actions.push(refuse(clients, failure));
         }
         actions.extend(self.queued());
         actions
@@ -386,9 +385,7 @@ impl GenerationPlan {
             PlanState::Upgrading { .. } => "another upgrade is under way",
             PlanState::Stopping { .. } => "the server is about to end",
         };
-        let failure = Failure::new(format!("upgrade: {obstacle}"));
-        let clients = client.into_iter().collect();
-        vec![PlanAction::Refuse { clients, failure }]
+        vec![refuse(client, Failure::new(format!("upgrade: {obstacle}")))]
     }
 
     fn begin_upgrade(&mut self, probe: UpgradeProbe) -> Vec<PlanAction> {
@@ -413,10 +410,7 @@ impl GenerationPlan {
                 client,
                 waiting: self.queue.clients(),
             },
-            Some(failure) => PlanAction::Refuse {
-                clients: client.into_iter().collect(),
-                failure,
-            },
+            Some(failure) => refuse(client, failure),
         }];
         // Performed only where this program goes on.
         actions.extend(self.queued());
@@ -464,10 +458,8 @@ impl GenerationPlan {
             }
             PlanState::Upgrading { probe, .. } => {
                 actions.push(PlanAction::KillProbe(probe.pid));
-                actions.push(PlanAction::Refuse {
-                    clients: probe.client.into_iter().collect(),
-                    failure: Failure::new(format!("upgrade: {why}")),
-                });
+                let failure = Failure::new(format!("upgrade: {why}"));
+                actions.push(refuse(probe.client, failure));
             }
             _ => {}
         }
@@ -510,8 +502,12 @@ impl ReloadQueue {
     }
 }
 
+fn refuse(clients: impl IntoIterator<Item = ClientId>, failure: Failure) -> PlanAction {
+    let clients = clients.into_iter().collect();
+    PlanAction::Refuse { clients, failure }
+}
+
 /// Without clients nothing is said.
 fn refusal(clients: Vec<ClientId>, why: &str) -> Option<PlanAction> {
-    let failure = Failure::new(why);
-    (!clients.is_empty()).then_some(PlanAction::Refuse { clients, failure })
+    (!clients.is_empty()).then(|| refuse(clients, Failure::new(why)))
 }

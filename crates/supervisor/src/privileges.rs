@@ -19,7 +19,7 @@ use rustix::thread::{
     set_thread_groups, set_thread_uid,
 };
 
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 
 /// What the supervisor keeps.
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
@@ -51,10 +51,10 @@ pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<UserIdentity>, S
         user => resolve_user(user)?,
     };
     let own = account.as_ref().map(|account| account.gid);
-    let gid = group.or(own).ok_or_else(|| StartFault {
-        what: format!("cannot become user `{user}`"),
-        cause: "no user has this number, so that it has no group of its own".to_owned(),
-        hint: Some("name a group as well, with `--group`".to_owned()),
+    let gid = group.or(own).ok_or_else(|| {
+        let cause = "no user has this number, so that it has no group of its own";
+        StartFault::new(format!("cannot become user `{user}`"), cause)
+            .with_hint("name a group as well, with `--group`")
     })?;
     let name = account.and_then(|account| CString::new(account.name).ok());
     Ok(Some(UserIdentity {
@@ -71,16 +71,14 @@ pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<UserIdentity>, S
 /// This process may not, or could come back.
 pub(crate) fn drop_to(identity: &UserIdentity) -> Result<(), StartFault> {
     become_identity(identity).map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::PermissionDenied => Some(
-                "only root (or the capabilities CAP_SETUID and CAP_SETGID) can become another user; start as root, or leave `user` and `group` out".to_owned(),
+        let UserIdentity { uid, gid, .. } = identity;
+        let what = format!("cannot become user {uid} and group {gid}");
+        let fault = StartFault::of_io(what, &error);
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => fault.with_hint(
+                "only root (or the capabilities CAP_SETUID and CAP_SETGID) can become another user; start as root, or leave `user` and `group` out",
             ),
-            _ => None,
-        };
-        StartFault {
-            what: format!("cannot become user {} and group {}", identity.uid, identity.gid),
-            cause: plain(&error),
-            hint,
+            _ => fault,
         }
     })
 }
@@ -101,17 +99,20 @@ pub(crate) fn lower_thread(identity: &UserIdentity) -> io::Result<()> {
     set_thread_groups(&groups)?;
     set_thread_gid(raw(&gid))?;
     set_thread_uid(rustix::process::Uid::from_raw(identity.uid))?;
-    if !uid.is_root() {
-        set_capabilities(
-            None,
-            CapabilitySets {
-                effective: CapabilitySet::empty(),
-                permitted: CapabilitySet::empty(),
-                inheritable: CapabilitySet::empty(),
-            },
-        )?;
+    match uid.is_root() {
+        true => Ok(()),
+        false => keep_only(CapabilitySet::empty()),
     }
-    Ok(())
+}
+
+/// Leaves nothing to this thread but this, and nothing of it to programs that it starts.
+fn keep_only(kept: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Makes what is kept survive the next start of a program in this process, which is the supervisor's own
@@ -164,13 +165,7 @@ fn become_identity(identity: &UserIdentity) -> io::Result<()> {
     set_keep_capabilities(false)?;
     became?;
     if !uid.is_root() {
-        let kept = had & KEPT;
-        let sets = CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        };
-        set_capabilities(None, sets)?;
+        keep_only(had & KEPT)?;
         clear_ambient_capability_set()?;
     }
     check_no_way_back(uid, gid)
@@ -178,16 +173,17 @@ fn become_identity(identity: &UserIdentity) -> io::Result<()> {
 
 /// An identity that this process has already needs no rights to become.
 fn is_already(uid: Uid, gid: Gid) -> bool {
-    let users = getresuid().map(|ids| [ids.real, ids.effective, ids.saved]);
-    let groups = getresgid().map(|ids| [ids.real, ids.effective, ids.saved]);
-    !uid.is_root() && users == Ok([uid; 3]) && groups == Ok([gid; 3])
+    !uid.is_root() && is_wholly(uid, gid).unwrap_or(false)
+}
+
+fn is_wholly(uid: Uid, gid: Gid) -> io::Result<bool> {
+    let (users, groups) = (getresuid()?, getresgid()?);
+    Ok([users.real, users.effective, users.saved] == [uid; 3]
+        && [groups.real, groups.effective, groups.saved] == [gid; 3])
 }
 
 fn check_no_way_back(uid: Uid, gid: Gid) -> io::Result<()> {
-    let (users, groups) = (getresuid()?, getresgid()?);
-    let is_whole = [users.real, users.effective, users.saved] == [uid; 3]
-        && [groups.real, groups.effective, groups.saved] == [gid; 3];
-    if !is_whole {
+    if !is_wholly(uid, gid)? {
         return Err(io::Error::other("the system has changed only a part of it"));
     }
     let root_group = Gid::from_raw(0);
@@ -231,26 +227,15 @@ fn resolve_group(group: &str) -> Result<Gid, StartFault> {
 }
 
 fn missing(kind: &str, name: &str, command: &str) -> StartFault {
-    StartFault {
-        what: format!("cannot become {kind} `{name}`"),
-        cause: format!("there is no such {kind}"),
-        hint: Some(format!(
-            "see `getent {}`, or make it with `{command} {name}`",
-            database(kind)
-        )),
-    }
+    let database = if kind == "user" { "passwd" } else { "group" };
+    let what = format!("cannot become {kind} `{name}`");
+    StartFault::new(what, format!("there is no such {kind}")).with_hint(format!(
+        "see `getent {database}`, or make it with `{command} {name}`"
+    ))
 }
 
 fn lookup_fault(kind: &str, name: &str, error: nix::Error) -> StartFault {
-    StartFault {
-        what: format!("cannot look up {kind} `{name}`"),
-        cause: plain(&error.into()),
-        hint: None,
-    }
-}
-
-fn database(kind: &str) -> &'static str {
-    if kind == "user" { "passwd" } else { "group" }
+    StartFault::of_io(format!("cannot look up {kind} `{name}`"), &error.into())
 }
 
 #[cfg(test)]
@@ -352,7 +337,7 @@ mod tests {
 
         let change = sockets.adjust(&config, 4).unwrap();
         sockets.commit(change, Instant::now()).unwrap();
-        assert_eq!(sockets.addresses()[0].sockets_len, 4);
+        assert_eq!(sockets.addresses()[0].sockets, 4);
         let clients: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(at).unwrap()).collect();
         let waiting = sockets.waiting();
         let all: u32 = waiting.values().map(|depth| depth.waiting).sum();

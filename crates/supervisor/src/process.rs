@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
 use config::failure::Failure;
-use ipc::stats::{Glance, Segment, View};
+use ipc::stats::{Glance, Segment, StatsSnapshot, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
@@ -40,9 +40,8 @@ pub(super) struct ChildProcess {
     pub(super) state: ProcessState,
     #[serde(with = "handed::moment")]
     pub(super) started: Instant,
-    /// When it said that it could serve.
-    #[serde(with = "handed::maybe_moment")]
-    pub(super) ready: Option<Instant>,
+    /// Time from its start until it said that it could serve.
+    pub(super) ready: Option<Duration>,
     pub(super) segment: Option<Segment>,
     /// Its counters.
     #[serde(skip)]
@@ -73,8 +72,7 @@ pub(super) enum ProcessHandle {
     /// The template has the command to fork it, and has not reported its id yet.
     Unforked,
     Alive {
-        #[serde(with = "handed::pid")]
-        pid: Pid,
+        pid: i32,
         #[serde(with = "handed::fd")]
         pidfd: OwnedFd,
     },
@@ -147,6 +145,7 @@ impl ChildProcess {
         let theirs = theirs.into_fd();
         let pid = program.start(&theirs)?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let pid = pid.as_raw_nonzero().get();
         let body = ProcessHandle::Alive { pid, pidfd };
         Ok(Self::new(role, generation, slot, ours, body))
     }
@@ -222,7 +221,7 @@ impl ChildProcess {
 
     pub(super) fn pid(&self) -> Option<Pid> {
         match &self.body {
-            ProcessHandle::Alive { pid, .. } => Some(*pid),
+            ProcessHandle::Alive { pid, .. } => Pid::from_raw(*pid),
             ProcessHandle::Unforked => None,
         }
     }
@@ -235,9 +234,18 @@ impl ChildProcess {
         }
     }
 
+    /// All that it has counted.
+    pub(super) fn counted(&self) -> StatsSnapshot {
+        let view = self.view.as_ref();
+        view.map(|view| view.counters().snapshot())
+            .unwrap_or_default()
+    }
+
     /// Its drivers' numbers, in short.
     pub(super) fn glances(&self) -> Vec<Glance> {
-        self.view.as_ref().map(View::glances).unwrap_or_default()
+        let view = self.view.as_ref();
+        view.map(|view| view.counters().glances())
+            .unwrap_or_default()
     }
 
     /// Its id for people.
@@ -271,7 +279,8 @@ impl ChildProcess {
 
     /// Has served for so long.
     pub(super) fn served(&self, now: Instant) -> Option<Duration> {
-        self.ready.map(|ready| now.saturating_duration_since(ready))
+        let began = self.started + self.ready?;
+        Some(now.saturating_duration_since(began))
     }
 
     /// Lets it end when its connections have, until the deadline. One that has none is killed: it has not begun to
@@ -293,6 +302,7 @@ impl ChildProcess {
             // It may have ended by itself.
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
         }
+        // One that is not forked yet is killed when its template reports its id.
         self.state = ProcessState::Killed(ending);
     }
 }

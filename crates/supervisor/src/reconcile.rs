@@ -12,7 +12,7 @@ use super::restart_policy::{FAILED_STARTS_MAX, RestartHistory};
 use super::upgrade::millis;
 use super::{GRACE, Supervisor, say};
 use config::failure::Failure;
-use ipc::stats::View;
+use ipc::stats::StatsSnapshot;
 use ipc::{Role, SupervisorCommand};
 
 impl Supervisor<'_> {
@@ -38,7 +38,7 @@ impl Supervisor<'_> {
         let (generation, slot) = (worn.generation, worn.slot);
         let reason = worn.worn.clone().unwrap_or_default();
         say(&format!("{} is replaced {reason}", worn.name()));
-        self.recycled += 1;
+        self.lifetime.recycled += 1;
         self.start(generation, Role::Serving, slot);
     }
 
@@ -97,11 +97,11 @@ impl Supervisor<'_> {
     /// A process is gone: what it counted is kept, and what it means for its place is noted.
     pub(super) fn note_exit(&mut self, process: &ChildProcess, status: Option<ExitStatus>) {
         let now = Instant::now();
-        let lost = self.keep_counts(process);
+        let last = self.keep_counts(process);
         let how = status.map_or_else(|| "ended".to_owned(), how_it_ended);
         match process.state {
             ProcessState::Draining { .. } => {
-                self.cut += process.cut;
+                self.lifetime.cut += process.cut;
                 if let Some(code) = status.and_then(|status| status.code()) {
                     if self.plan.is_stopping() {
                         self.exit_code = self.exit_code.max(code);
@@ -123,39 +123,31 @@ impl Supervisor<'_> {
                 self.failed_to_start(process, failure, true);
             }
             ProcessState::Ready | ProcessState::Killed(Ending::Fault) => {
-                self.crashed(process, &how, lost, now);
+                self.crashed(process, &how, &last, now);
             }
         }
     }
 
-    /// Adds what a process counted to what those counted that are gone; gives what was under way.
-    pub(super) fn keep_counts(&mut self, process: &ChildProcess) -> Lost {
-        let Some(segment) = process.segment else {
-            return Lost::default();
-        };
-        let counted = process.view.as_ref().map(View::snapshot);
+    /// Adds what a process counted to what those counted that are gone, and gives it.
+    pub(super) fn keep_counts(&mut self, process: &ChildProcess) -> StatsSnapshot {
+        let last = process.counted();
         // Read before it is freed, and by the mapping that this process has: another process may get the place at once.
-        self.counters.free(segment);
-        let Some(counted) = counted else {
-            return Lost::default();
-        };
-        let lost = Lost {
-            requests: usize::try_from(counted.under_way()).unwrap_or(usize::MAX),
-            connections: usize::try_from(counted.open()).unwrap_or(usize::MAX),
-        };
-        self.gone.add(&counted.without_gauges());
-        lost
+        if let Some(segment) = process.segment {
+            self.counters.free(segment);
+        }
+        self.lifetime.gone.add(&last.clone().without_gauges());
+        last
     }
 
-    fn crashed(&mut self, process: &ChildProcess, how: &str, lost: Lost, now: Instant) {
+    fn crashed(&mut self, process: &ChildProcess, how: &str, last: &StatsSnapshot, now: Instant) {
         let served = process.served(now);
         let secs = served.unwrap_or_default().as_secs_f64();
-        self.crashes += 1;
+        self.lifetime.crashes += 1;
         say(&format!(
             "{} {how} after {secs:.1} s; under way: {}, open: {}",
             process.name(),
-            counted(lost.requests, "request", "requests"),
-            counted(lost.connections, "connection", "connections")
+            counted(last.under_way(), "request", "requests"),
+            counted(last.open(), "connection", "connections")
         ));
         if let Some(history) = self.history(process.generation, process.role, process.slot) {
             history.ended(served, now);
@@ -229,13 +221,6 @@ impl Supervisor<'_> {
         self.handle(PlanEvent::Hopeless);
         super::talk(&failure.text());
     }
-}
-
-/// What a process took with it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lost {
-    requests: usize,
-    connections: usize,
 }
 
 /// `exited with 3`, `was killed by SIGSEGV`

@@ -9,7 +9,7 @@ use super::generation::Generation;
 use super::plan::{PlanAction, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
 use super::service_manager::Manager;
 use super::stderr::{say, talk};
-use super::{FileWatcher, Fresh, Listening, Serving, Supervisor, plain};
+use super::{FileWatcher, Fresh, Serving, Supervisor, plain};
 use config::failure::Failure;
 use config::typed::Config;
 use ipc::SupervisorCommand;
@@ -79,6 +79,7 @@ impl Supervisor<'_> {
     }
 
     fn read_generation(&mut self, request: &ReloadRequest) -> Result<Generation, Vec<Failure>> {
+        // Only the texts are read here. That the application can be imported is for the processes to show.
         let Fresh { loaded, payload } = (self.around.reread)(&request.overrides)?;
         let mut notes = loaded.notes;
         let config = loaded.config;
@@ -110,19 +111,22 @@ impl Supervisor<'_> {
         notes: Vec<String>,
         payload: Payload,
     ) -> Result<Generation, Vec<Failure>> {
-        let id = self.generations_made + 1;
+        let id = self.lifetime.generations_made + 1;
         let mut generation = Generation::new(id, config, notes, payload)
             .map_err(|error| vec![Failure::new(format!("reload: {}", plain(&error)))])?;
         let sockets_len = generation.sockets_len();
         let change = self.sockets.adjust(&generation.config, sockets_len);
         generation.change = Some(change.map_err(|fault| vec![Failure::from(&fault)])?);
-        self.generations_made = id;
+        self.lifetime.generations_made = id;
         Ok(generation)
     }
 
     /// All processes of the next generation can serve: it takes over, with its sockets.
     pub(super) fn promote(&mut self, now: Instant) {
-        let next = self.plan.next().and_then(|id| self.generation_mut(id));
+        let next = self
+            .plan
+            .next()
+            .and_then(|id| self.generations.get_mut(&id));
         let change = next.and_then(|next| next.change.take());
         // Before the plan says that it serves: new sockets listen only when there are processes to accept from them, and
         // an address that cannot be had now leaves the old generation serving.
@@ -209,19 +213,9 @@ impl Supervisor<'_> {
         (self.around.serving)(&Serving {
             config: &serving.config,
             notes: &serving.notes,
-            listening: &self.listened(),
+            listening: &self.sockets.addresses(),
             python,
         });
-    }
-
-    /// What is listened on, for people.
-    fn listened(&self) -> Vec<Listening> {
-        let addresses = self.sockets.addresses();
-        let one = |address: super::sockets::AddressSummary| Listening {
-            url: address.url,
-            backlog_effective: address.backlog_effective.unwrap_or(u32::MAX),
-        };
-        addresses.into_iter().map(one).collect()
     }
 
     /// The next generation will not serve.
@@ -243,7 +237,7 @@ impl Supervisor<'_> {
 
     /// Under development a page with the fault is served until the code changes again.
     fn fault_page(&mut self, failed: u64, failure: Failure) -> Result<u64, Failure> {
-        let id = self.generations_made + 1;
+        let id = self.lifetime.generations_made + 1;
         let failed = self.generations.get_mut(&failed);
         let failed = failed.expect("the plan names generations that exist");
         let mut payload = failed.payload.clone();
@@ -252,7 +246,7 @@ impl Supervisor<'_> {
         let mut page = Generation::new(id, config, notes, payload)
             .map_err(|error| Failure::new(format!("cannot show the fault: {}", plain(&error))))?;
         (page.change, page.made) = (failed.change.take(), failed.made);
-        self.generations_made = id;
+        self.lifetime.generations_made = id;
         self.generations.insert(id, page);
         Ok(id)
     }

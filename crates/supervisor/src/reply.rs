@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use config::failure::Failure;
 use ipc::SupervisorCommand;
+use os::invariant;
 
 use super::Supervisor;
 use super::answers::{
@@ -34,6 +35,8 @@ impl Supervisor<'_> {
         order: &SupervisorCommand,
         change: AwaitedChange,
     ) {
+        // A process does not confirm an order of number 0: the client would wait until the deadline.
+        invariant!(number > 0, "an order without a number is to be confirmed");
         let mut awaited = BTreeSet::new();
         for process in &mut self.processes {
             if process.generation == generation && process.is_serving() {

@@ -66,10 +66,11 @@ impl Supervisor<'_> {
 
     /// To a process that knows only what is written: the sizes that pools have by now.
     pub(super) fn tell_pool_sizes(&mut self, serial: u64, generation: u64) {
-        let orders = self.generation(generation).map(Generation::resize_commands);
-        if let Some(process) = self.by_serial(serial) {
-            for order in orders.unwrap_or_default() {
-                process.tell(order, Vec::new());
+        let generation = self.generations.get(&generation);
+        let mut processes = self.processes.iter_mut();
+        if let Some(process) = processes.find(|one| one.serial == serial) {
+            for pool in generation.into_iter().flat_map(Generation::reshaped) {
+                process.tell(SupervisorCommand::reshape(pool, 0), Vec::new());
             }
         }
     }

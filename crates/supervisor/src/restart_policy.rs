@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use os::invariant;
+
 /// Starts that fail in a row, after which no other is tried.
 pub(super) const FAILED_STARTS_MAX: u32 = 5;
 /// The wait after the first failed start; it doubles with each further one.
@@ -45,6 +47,10 @@ impl RestartHistory {
                 };
             }
         }
+        invariant!(
+            u64::from(self.failed_starts.max(self.early_ends)) <= self.restarts,
+            "more starts have failed in a place than there were"
+        );
         // A process that served is started again at once; only an exit soon after the next start waits.
         let in_a_row = self.failed_starts.max(self.early_ends.saturating_sub(1));
         self.resting_until = in_a_row.checked_sub(1).map(|doublings| {

@@ -13,36 +13,18 @@ use config::typed::Steering;
 /// How a socket is chosen, among the first so many of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BpfProgram {
-    pub(crate) by: SocketChoice,
+    pub(crate) by: Steering,
     /// At least 1.
     pub(crate) among: u16,
-}
-
-/// What is taken modulo the number of sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum SocketChoice {
-    /// A random number: as even as the kernel's hash.
-    Random,
-    /// The processor that the connection comes in on.
-    Cpu,
-}
-
-impl From<Steering> for SocketChoice {
-    fn from(steering: Steering) -> SocketChoice {
-        match steering {
-            Steering::Hash => SocketChoice::Random,
-            Steering::Cpu => SocketChoice::Cpu,
-        }
-    }
 }
 
 impl BpfProgram {
     /// The program that an address needs which has `held` sockets and wants connections on the first
     /// `wanted`; none when the kernel's hash does it.
-    pub(crate) fn wanted(by: SocketChoice, wanted: usize, held: usize) -> Option<BpfProgram> {
+    pub(crate) fn wanted(by: Steering, wanted: usize, held: usize) -> Option<BpfProgram> {
         let is_needed = match by {
-            SocketChoice::Cpu => held > 1,
-            SocketChoice::Random => held > wanted,
+            Steering::Cpu => held > 1,
+            Steering::Hash => held > wanted,
         };
         if !is_needed {
             return None;
@@ -60,8 +42,9 @@ impl BpfProgram {
         // The kernel refuses a program that divides by zero, and the surplus would get connections for good.
         invariant!(self.among > 0, "a socket is to be chosen among none");
         let source = match self.by {
-            SocketChoice::Random => libc::SKF_AD_RANDOM,
-            SocketChoice::Cpu => libc::SKF_AD_CPU,
+            // A random number: as even as the kernel's hash.
+            Steering::Hash => libc::SKF_AD_RANDOM,
+            Steering::Cpu => libc::SKF_AD_CPU,
         };
         // Beyond the packet, from this negative offset on, are the kernel's own numbers.
         let load = (libc::SKF_AD_OFF + source).cast_unsigned();
@@ -96,14 +79,14 @@ mod tests {
 
     #[test]
     fn needs_a_program_for_processors_and_for_a_surplus_only() {
-        let check = |steering: Steering, wanted, held, expect: Option<(SocketChoice, u16)>| {
-            let program = BpfProgram::wanted(steering.into(), wanted, held);
+        let check = |steering: Steering, wanted, held, expect: Option<(Steering, u16)>| {
+            let program = BpfProgram::wanted(steering, wanted, held);
             assert_eq!(program.map(|program| (program.by, program.among)), expect);
         };
         check(Steering::Hash, 3, 3, None);
-        check(Steering::Hash, 3, 8, Some((SocketChoice::Random, 3)));
-        check(Steering::Cpu, 3, 3, Some((SocketChoice::Cpu, 3)));
+        check(Steering::Hash, 3, 8, Some((Steering::Hash, 3)));
+        check(Steering::Cpu, 3, 3, Some((Steering::Cpu, 3)));
         check(Steering::Cpu, 1, 1, None);
-        check(Steering::Cpu, 1, 2, Some((SocketChoice::Cpu, 1)));
+        check(Steering::Cpu, 1, 2, Some((Steering::Cpu, 1)));
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef, Type};
 
 use crate::handed;
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 use ipc::ListenAddr;
 
 /// What programs that are started must not see: they would take it for their own.
@@ -139,10 +139,8 @@ impl Manager {
 /// # Errors
 /// The variables contradict themselves, or one of the sockets is none to accept streams from.
 pub(crate) fn inherited() -> Result<Vec<InheritedSocket>, StartFault> {
-    let handed = sd_notify::listen_fds_with_names(false).map_err(|error| StartFault {
-        what: "cannot take over the service manager's sockets".to_owned(),
-        cause: plain(&error),
-        hint: None,
+    let handed = sd_notify::listen_fds_with_names(false).map_err(|error| {
+        StartFault::of_io("cannot take over the service manager's sockets", &error)
     })?;
     handed.map(|(fd, name)| take(fd, name)).collect()
 }
@@ -155,11 +153,11 @@ fn take(fd: RawFd, name: String) -> Result<InheritedSocket, StartFault> {
     });
     match taken {
         Ok((socket, at)) => Ok(InheritedSocket { name, socket, at }),
-        Err(error) => Err(StartFault {
-            what: format!("cannot accept from the service manager's socket `{name}`"),
-            cause: plain(&error),
-            hint: Some("sockets must be made with `ListenStream=` and `Accept=no`".to_owned()),
-        }),
+        Err(error) => {
+            let what = format!("cannot accept from the service manager's socket `{name}`");
+            let hint = "sockets must be made with `ListenStream=` and `Accept=no`";
+            Err(StartFault::of_io(what, &error).with_hint(hint))
+        }
     }
 }
 

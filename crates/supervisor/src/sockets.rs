@@ -30,10 +30,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::listener_assignment::{ListeningSocket, Sharing};
+use crate::control::status::AddressStatus;
+use crate::listener_assignment::ListeningSocket;
 use crate::privileges::{self, UserIdentity};
 use crate::service_manager::{InheritedSocket, listens_on};
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 use config::typed::Config;
 use ipc::listen;
 use ipc::{ListenerId, ListenerInfo};
@@ -80,34 +81,11 @@ pub(crate) struct Sockets {
     defer_accept: Duration,
 }
 
-/// One address, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AddressSummary {
-    pub(crate) number: u16,
-    /// `http://127.0.0.1:8000` or `unix:/run/app.sock`.
-    pub(crate) url: String,
-    /// Length of an accept queue after the kernel's own bound; `None` where the service manager has set it.
-    pub(crate) backlog_effective: Option<u32>,
-    /// Sockets that get new connections.
-    pub(crate) sockets_len: usize,
-    /// Sockets that are on their way out.
-    pub(crate) surplus_len: usize,
-}
-
 /// Connections in a socket's accept queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Depth {
     pub(crate) waiting: u32,
     pub(crate) waiting_max: u32,
-}
-
-/// What [`Sockets::retire`] has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Retired {
-    /// The listeners are others than before: processes are to be told.
-    pub(crate) is_changed: bool,
-    /// When there is something to do again.
-    pub(crate) next: Option<Instant>,
 }
 
 impl Sockets {
@@ -139,15 +117,10 @@ impl Sockets {
         let groups = self.groups.iter();
         groups
             .flat_map(|(number, group)| {
-                let kind = if group.is_shared() {
-                    Sharing::Shared
-                } else {
-                    Sharing::Own
-                };
-                group.accepted_from().map(move |index| ListeningSocket {
+                group.accepted_from().map(|index| ListeningSocket {
                     key: key(*number, index),
-                    home: index % group.wanted_len(),
-                    kind,
+                    home: index % group.wanted_len,
+                    is_shared: group.is_shared(),
                 })
             })
             .collect()
@@ -159,7 +132,7 @@ impl Sockets {
         let socket = group.socket(key.index.into())?;
         let order = ListenerInfo {
             key,
-            at: group.at().clone(),
+            at: group.at.clone(),
             is_shared: group.is_shared(),
             takes_turns: false,
             is_inherited: group.is_inherited(),
@@ -178,26 +151,19 @@ impl Sockets {
             .collect()
     }
 
-    /// Closes what is surplus, step by step.
-    pub(crate) fn retire(&mut self, now: Instant) -> Retired {
-        let mut all = Retired::default();
+    /// Closes what is surplus, step by step; gives when there is something to do again.
+    pub(crate) fn retire(&mut self, now: Instant) -> Option<Instant> {
         if self.is_changing {
-            return all;
+            return None;
         }
-        for group in self.groups.values_mut() {
-            let retired = group.retire(now, SURPLUS_AGE + self.defer_accept);
-            all.is_changed |= retired.is_changed;
-            all.next = [all.next, retired.next].into_iter().flatten().min();
-        }
-        all
+        let age = SURPLUS_AGE + self.defer_accept;
+        let groups = self.groups.values_mut();
+        groups.filter_map(|group| group.retire(now, age)).min()
     }
 
     /// All addresses, in the order of their numbers.
-    pub(crate) fn addresses(&self) -> Vec<AddressSummary> {
-        let groups = self.groups.iter();
-        groups
-            .map(|(number, group)| group.address(*number))
-            .collect()
+    pub(crate) fn addresses(&self) -> Vec<AddressStatus> {
+        self.groups.values().map(ListenerGroup::status).collect()
     }
 
     /// Numbers of the addresses that close when the supervisor ends. Those of the service manager stay open:
@@ -255,11 +221,7 @@ impl Sockets {
             }
             Ok(sockets)
         });
-        adopted.map_err(|error| StartFault {
-            what: "cannot take over the listening sockets".to_owned(),
-            cause: plain(&error),
-            hint: None,
-        })
+        adopted.map_err(|error| StartFault::of_io("cannot take over the listening sockets", &error))
     }
 
     /// All of them, for the program that takes this one's place.

@@ -7,8 +7,7 @@ use rustix::process::Pid;
 
 use super::Supervisor;
 use super::control::status::{
-    AddressStatus, DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State,
-    Status, Totals,
+    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State, Status, Totals,
 };
 use super::generation::Generation;
 use super::plan::PlanState;
@@ -16,7 +15,7 @@ use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
 use ipc::Role;
-use ipc::stats::{DriverSnapshot, PoolSnapshot, StatsSnapshot, View};
+use ipc::stats::{DriverSnapshot, PoolSnapshot, StatsSnapshot};
 
 /// Connections that wait, by socket.
 type Depths = BTreeMap<SocketKey, Depth>;
@@ -26,8 +25,11 @@ impl Supervisor<'_> {
     pub(super) fn status(&self) -> Status {
         let now = Instant::now();
         let counted = self.counted();
-        let age = self.started_at.elapsed().unwrap_or_default();
-        let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
+        let age = self.lifetime.started_at.elapsed().unwrap_or_default();
+        let started = self
+            .lifetime
+            .started_at
+            .duration_since(SystemTime::UNIX_EPOCH);
         Status {
             pid: std::process::id(),
             version: self.around.version.to_owned(),
@@ -46,7 +48,7 @@ impl Supervisor<'_> {
             doing: self.doing().to_owned(),
             generations: self.generations(now),
             processes: self.process_lines(now),
-            addresses: self.address_lines(),
+            addresses: self.sockets.addresses(),
             totals: self.totals(&counted),
             steering: self.steering_line(&counted),
             last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {
@@ -59,9 +61,9 @@ impl Supervisor<'_> {
 
     /// What all processes have counted, those that are gone too.
     pub(super) fn counted(&self) -> StatsSnapshot {
-        let mut all = self.gone.clone();
-        let views = self.processes.iter().filter_map(|one| one.view.as_ref());
-        views.for_each(|view| all.add(&view.snapshot()));
+        let mut all = self.lifetime.gone.clone();
+        let processes = self.processes.iter();
+        processes.for_each(|process| all.add(&process.counted()));
         all
     }
 
@@ -139,11 +141,7 @@ impl Supervisor<'_> {
     }
 
     fn process_line(&self, process: &ChildProcess, depths: &Depths, now: Instant) -> ProcessStatus {
-        let counted = process
-            .view
-            .as_ref()
-            .map(View::snapshot)
-            .unwrap_or_default();
+        let counted = process.counted();
         let pid = process.pid();
         let life = self
             .generation(process.generation)
@@ -178,26 +176,6 @@ impl Supervisor<'_> {
         }
     }
 
-    fn address_lines(&self) -> Vec<AddressStatus> {
-        let depths = self.sockets.waiting();
-        let addresses = self.sockets.addresses().into_iter();
-        addresses
-            .map(|address| {
-                let queues: Vec<u64> = depths
-                    .iter()
-                    .filter(|(key, _)| key.address == address.number)
-                    .map(|(_, depth)| u64::from(depth.waiting))
-                    .collect();
-                AddressStatus {
-                    sockets: address.sockets_len + address.surplus_len,
-                    backlog: address.backlog_effective.unwrap_or(0),
-                    accept_queue: (!queues.is_empty()).then(|| queues.iter().sum()),
-                    url: address.url,
-                }
-            })
-            .collect()
-    }
-
     /// How often steering by processor did what it is for.
     fn steering_line(&self, counted: &StatsSnapshot) -> Option<String> {
         let serving = self.serving()?;
@@ -226,8 +204,8 @@ impl Supervisor<'_> {
                 .iter()
                 .map(|route| route.figures.incomplete)
                 .sum(),
-            crashes: self.crashes,
-            recycled: self.recycled,
+            crashes: self.lifetime.crashes,
+            recycled: self.lifetime.recycled,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitStatus;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 use rustix::process::Pid;
@@ -25,16 +25,16 @@ use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
 use super::recycling::Bounds;
 use super::sockets::Sockets;
-use super::{Supervisor, SupervisorEnvironment, chance, say, start_fault, watch_signals};
+use super::{Lifetime, Supervisor, SupervisorEnvironment, chance, say, watch_signals};
 use config::failure::Failure;
 use config::failure::{StartFault, plain};
 use ipc::payload::{self, Payload};
 use ipc::pidfile::PidFile;
-use ipc::stats::{CounterFile, Segment, StatsSnapshot};
+use ipc::stats::{CounterFile, Segment};
 use ipc::{Channel, Role};
 
 /// The form of what is handed over; another one is refused before anything has happened.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Time that the new program has to say that it can take over.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
@@ -57,19 +57,14 @@ pub struct Succession {
     payload: Payload,
     generation: u64,
     count: usize,
-    generations_made: u64,
+    lifetime: Lifetime,
     /// Read only by the program that takes over: reading takes over descriptors.
     sockets: Value,
     control: Option<Value>,
     /// Clients that have their answer when the reload that follows is over.
     clients: Vec<ClientId>,
     counters: RawFd,
-    gone: StatsSnapshot,
     processes: Vec<Value>,
-    started_unix_ms: u64,
-    cut: u64,
-    crashes: u64,
-    recycled: u64,
 }
 
 /// What stands behind the number in the environment.
@@ -143,7 +138,7 @@ impl<'s> Supervisor<'s> {
 
     /// Comes back only when it was not possible.
     pub(super) fn become_new(&mut self, client: Option<ClientId>, waiting: &[ClientId]) {
-        // What has not begun is begun by the successor.
+        // What has not begun is begun by the successor. Its end is seen there too: children stay children through `exec`.
         for process in &mut self.processes {
             if process.state == ProcessState::Starting {
                 process.kill_for(Ending::Meant);
@@ -181,7 +176,6 @@ impl<'s> Supervisor<'s> {
         let forked = self.processes.iter().filter(|one| !one.is_unforked());
         let processes = forked.map(serde_json::to_value);
         let serving = serving.ok_or_else(|| io::Error::other("nothing serves yet"))?;
-        let started = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
         Ok(Succession {
             format: FORMAT,
             is_probe: false,
@@ -189,7 +183,7 @@ impl<'s> Supervisor<'s> {
             payload: serving.payload.clone(),
             generation: serving.id,
             count: serving.count(),
-            generations_made: self.generations_made,
+            lifetime: self.lifetime.clone(),
             sockets: serde_json::to_value(&self.sockets)?,
             control: self
                 .control
@@ -203,12 +197,7 @@ impl<'s> Supervisor<'s> {
                 .copied()
                 .collect(),
             counters: self.counters.file().as_raw_fd(),
-            gone: self.gone.clone(),
             processes: processes.collect::<Result<_, _>>()?,
-            started_unix_ms: millis(started.unwrap_or_default()),
-            cut: self.cut,
-            crashes: self.crashes,
-            recycled: self.recycled,
         })
     }
 
@@ -217,17 +206,13 @@ impl<'s> Supervisor<'s> {
         state: Succession,
         around: SupervisorEnvironment<'s>,
     ) -> Result<Self, StartFault> {
-        let signals =
-            watch_signals().map_err(|error| start_fault("cannot watch for signals", &error))?;
+        let signals = watch_signals()?;
         let _ = SigSet::all().thread_unblock();
-        let failed = |error: io::Error| start_fault("cannot take over", &error);
+        let failed = |error: io::Error| StartFault::of_io("cannot take over", &error);
         let understood = (around.understand)(&state.payload);
-        let loaded = understood.map_err(|failures| StartFault {
-            what: "cannot take over".to_owned(),
-            cause: failures
-                .first()
-                .map_or_else(String::new, |failure| failure.message.clone()),
-            hint: None,
+        let loaded = understood.map_err(|failures| {
+            let cause = failures.into_iter().next().unwrap_or_default().message;
+            StartFault::new("cannot take over", cause)
         })?;
         let mut generation =
             Generation::new(state.generation, loaded.config, loaded.notes, state.payload)
@@ -248,16 +233,14 @@ impl<'s> Supervisor<'s> {
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.find_manager();
         supervisor.processes = processes;
-        supervisor.bound_again(&generation);
-        supervisor.generations_made = state.generations_made;
+        // They are replaced in time, in case the reload that follows fails.
+        let own = supervisor.processes.iter_mut();
+        for process in own.filter(|process| process.role == Role::Serving) {
+            process.bounds = Bounds::new(&generation.config.processes.recycling, chance());
+        }
+        supervisor.lifetime = state.lifetime;
         let serving = generation.id;
         supervisor.begin_with(PlanState::Steady { serving }, generation);
-        supervisor.gone = state.gone;
-        supervisor.cut = state.cut;
-        supervisor.crashes = state.crashes;
-        supervisor.recycled = state.recycled;
-        supervisor.started_at =
-            SystemTime::UNIX_EPOCH + Duration::from_millis(state.started_unix_ms);
         supervisor.pid_file = pid_file;
         supervisor.watch_code();
         supervisor.handle(PlanEvent::Reload(ReloadRequest {
@@ -278,15 +261,6 @@ impl Supervisor<'_> {
         all.chain(processes.flatten())
             .map(|fd| fd.as_raw_fd())
             .collect()
-    }
-
-    /// Processes that were taken over are replaced in time, in case the reload that follows fails.
-    fn bound_again(&mut self, generation: &Generation) {
-        let meant = &generation.config.processes.recycling;
-        let own = self.processes.iter_mut();
-        for process in own.filter(|process| process.role == Role::Serving) {
-            process.bounds = Bounds::new(meant, chance());
-        }
     }
 }
 

@@ -154,12 +154,7 @@ fn processes(processes: &[ProcessStatus]) -> Table {
 }
 
 fn drivers(processes: &[ProcessStatus]) -> Table {
-    let named = |process| move |driver| (name(process), driver);
-    let all = || {
-        processes
-            .iter()
-            .flat_map(|one| one.drivers.iter().map(named(one)))
-    };
+    let all = || each(processes, |one| &one.drivers);
     let numbers = |of: fn(&DriverStatus) -> u64| all().map(move |(_, one)| count(of(one)));
     let mut table = Table::default();
     table
@@ -179,12 +174,7 @@ fn drivers(processes: &[ProcessStatus]) -> Table {
 }
 
 fn pools(processes: &[ProcessStatus]) -> Table {
-    let named = |process| move |pool| (name(process), pool);
-    let all = || {
-        processes
-            .iter()
-            .flat_map(|one| one.pools.iter().map(named(one)))
-    };
+    let all = || each(processes, |one| &one.pools);
     let numbers = |of: fn(&PoolStatus) -> u64| all().map(move |(_, one)| count(of(one)));
     let mut table = Table::default();
     table
@@ -202,6 +192,17 @@ fn pools(processes: &[ProcessStatus]) -> Table {
         .numbers("REFUSED", numbers(|one| one.refused + one.shed))
         .numbers("EXPIRED", numbers(|one| one.expired));
     table
+}
+
+/// The parts of all processes, each with its process's name.
+fn each<'s, T: 's>(
+    processes: &'s [ProcessStatus],
+    parts: fn(&ProcessStatus) -> &[T],
+) -> impl Iterator<Item = (String, &'s T)> {
+    processes.iter().flat_map(move |process| {
+        let named = move |part| (name(process), part);
+        parts(process).iter().map(named)
+    })
 }
 
 /// `7.0`: generation and slot.

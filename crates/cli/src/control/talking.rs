@@ -1,4 +1,4 @@
-//! One request to a supervisor: connect, ask, show what is said, give how it ended.
+//! One request to a supervisor: connect, ask, give how it ended.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use supervisor::control::messages::{Answer, Outcome, Request};
+use supervisor::control::messages::{Outcome, Request};
 use supervisor::control::place::Entry;
 
 use super::Failure;
@@ -18,15 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of one line: a server with a thousand processes has much to tell.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
-/// Asks, and waits for the end. `say` gets what is to be shown meanwhile.
+/// Asks, and waits for the end.
 ///
 /// # Errors
 /// Nobody is there, or nothing that can be understood came back.
-pub(super) fn ask(
-    socket: &Path,
-    request: &Request,
-    say: &mut dyn FnMut(&str),
-) -> Result<Outcome, Failure> {
+pub(super) fn ask(socket: &Path, request: &Request) -> Result<Outcome, Failure> {
     let what = format!("control socket `{}`", socket.display());
     let stream = open(socket).map_err(|error| unreachable_failure(&what, &error))?;
     let patience = match request {
@@ -38,24 +34,17 @@ pub(super) fn ask(
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
         .and_then(|()| send(&stream, request));
     talk.map_err(|error| broken(&what, &error))?;
-    let mut lines = BufReader::new(&stream);
-    loop {
-        match next(&mut lines) {
-            Ok(Some(line)) => match Answer::read(&line) {
-                Some(Answer::Say(text)) => say(&text),
-                Some(Answer::Done(outcome)) => return Ok(outcome),
-                None => {
-                    let message = Message::new(&what, "what answers there is no milepost");
-                    return Err(Failure::could_not(message));
-                }
-            },
-            // The kernel closes it with the process.
-            Ok(None) if *request == Request::Stop => return Ok(Outcome::Done(None)),
-            Ok(None) => {
-                let cause = format!("the server ended before `{}` was done", request.verb());
-                return Err(Failure::could_not(Message::new(&what, cause)));
-            }
-            Err(error) => return Err(broken(&what, &error)),
+    let failure = |cause: String| Failure::could_not(Message::new(&what, cause));
+    match answer(&stream).map_err(|error| broken(&what, &error))? {
+        Some(line) => Outcome::read(&line)
+            .ok_or_else(|| failure("what answers there is no milepost".to_owned())),
+        // The kernel closes it with the process.
+        None if *request == Request::Stop => Ok(Outcome::Done(None)),
+        None => {
+            let verb = request.verb();
+            Err(failure(format!(
+                "the server ended before `{verb}` was done"
+            )))
         }
     }
 }
@@ -92,13 +81,10 @@ fn send(mut stream: &UnixStream, request: &Request) -> io::Result<()> {
 }
 
 /// `None`: the other side has ended.
-fn next(lines: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+fn answer(stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
-    let read = lines
-        .by_ref()
-        .take(LINE_BYTES_MAX)
-        .read_until(b'\n', &mut line);
-    match read {
+    let mut stream = BufReader::new(stream).take(LINE_BYTES_MAX);
+    match stream.read_until(b'\n', &mut line) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
         Err(error) => Err(error),
         Ok(_) => Ok(Some(line).filter(|line| line.ends_with(b"\n"))),
@@ -145,7 +131,7 @@ mod tests {
     use super::*;
 
     /// Answers one request with a text, as it is.
-    fn answered(text: &'static str) -> (Result<Outcome, Failure>, Vec<String>) {
+    fn answered(text: &'static str) -> Result<Outcome, Failure> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -156,12 +142,9 @@ mod tests {
             (&stream).write_all(text.as_bytes()).unwrap();
             line
         });
-        let mut said = Vec::new();
-        let outcome = ask(&path, &Request::Reload, &mut |text| {
-            said.push(text.to_owned());
-        });
+        let outcome = ask(&path, &Request::Reload);
         assert_eq!(server.join().unwrap(), Request::Reload.line());
-        (outcome, said)
+        outcome
     }
 
     #[track_caller]
@@ -172,20 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn shows_what_is_said_and_gives_how_it_ended() {
-        let text = "{\"say\":\"a\"}\n{\"say\":\"b\"}\n{\"done\":true,\"message\":\"c\"}\n";
-        let (outcome, said) = answered(text);
+    fn gives_how_it_ended() {
+        let outcome = answered("{\"done\":true,\"message\":\"c\"}\n");
         assert_eq!(outcome.unwrap(), Outcome::Done(Some("c".to_owned())));
-        assert_eq!(said, ["a", "b"]);
     }
 
     #[test]
     fn does_not_take_silence_or_noise_for_an_answer() {
-        for text in ["", "{\"say\":\"a\"}\n", "{\"done\":true}"] {
-            let failure = answered(text).0.unwrap_err();
+        for text in ["", "{\"done\":true}"] {
+            let failure = answered(text).unwrap_err();
             check_failure(&failure, crate::COULD_NOT, "ended before `reload` was done");
         }
-        let failure = answered("HTTP/1.1 400 Bad Request\r\n").0.unwrap_err();
+        let failure = answered("HTTP/1.1 400 Bad Request\r\n").unwrap_err();
         check_failure(&failure, crate::COULD_NOT, "is no milepost");
     }
 
@@ -193,7 +174,7 @@ mod tests {
     fn says_that_nobody_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.sock");
-        let ask = |path: &Path| ask(path, &Request::Status, &mut |_| {}).unwrap_err();
+        let ask = |path: &Path| ask(path, &Request::Status).unwrap_err();
         check_failure(&ask(&path), crate::NO, "it is not there");
         drop(UnixListener::bind(&path).unwrap());
         check_failure(&ask(&path), crate::NO, "nobody listens there");
@@ -210,7 +191,7 @@ mod tests {
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
         let _waiting = UnixStream::connect(&path).unwrap();
-        let failure = ask(&path, &Request::Status, &mut |_| {}).unwrap_err();
+        let failure = ask(&path, &Request::Status).unwrap_err();
         check_failure(&failure, crate::COULD_NOT, "does not answer");
         let entry = Entry {
             pid: 1,

@@ -14,7 +14,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use super::segment::{self, Layout};
-use super::{Segment, Shape, StatsSnapshot, View};
+use super::{Segment, Shape, View};
 
 /// Its name among the descriptors of a process (`/proc/PID/fd`).
 const NAME: &str = "milepost-counters";
@@ -24,7 +24,7 @@ const NAME: &str = "milepost-counters";
 pub struct CounterFile {
     file: File,
     /// Lengths of segments that are in use, by where they begin.
-    live: BTreeMap<u64, u64>,
+    pub(super) live: BTreeMap<u64, u64>,
 }
 
 /// What one driver has counted, in short.
@@ -83,13 +83,6 @@ impl CounterFile {
         self.file.as_fd()
     }
 
-    /// Segments that are in use.
-    pub fn live(&self) -> Vec<Segment> {
-        let live = self.live.iter();
-        live.map(|(&offset, &bytes)| Segment { offset, bytes })
-            .collect()
-    }
-
     /// A segment for one process, all zeros.
     ///
     /// # Errors
@@ -127,14 +120,6 @@ impl CounterFile {
     ///
     /// # Errors
     /// `InvalidData`: the segment was freed, or made by another version of the program.
-    pub fn read(&self, segment: &Segment) -> io::Result<StatsSnapshot> {
-        Ok(self.view(segment)?.snapshot())
-    }
-
-    /// A segment to be looked at often.
-    ///
-    /// # Errors
-    /// As for `read`.
     pub fn view(&self, segment: &Segment) -> io::Result<View> {
         View::new(self.file(), segment)
     }
@@ -143,6 +128,7 @@ impl CounterFile {
     fn gap(&self, bytes: u64) -> u64 {
         let mut end = 0;
         for (&offset, &length) in &self.live {
+            invariant!(end <= offset, "two segments of the counters overlap");
             if offset - end >= bytes {
                 break;
             }

@@ -68,7 +68,8 @@ impl View {
         })
     }
 
-    fn counters(&self) -> Counters<'_> {
+    /// The counters in it.
+    pub fn counters(&self) -> Counters<'_> {
         let (mapping, layout, shape) = (&self.mapping, &self.layout, &self.shape);
         let fits = "the parts of a layout lie within its bytes";
         Counters {
@@ -82,31 +83,6 @@ impl View {
     fn leak(self) -> Stats {
         // For the life of the process: threads that are cut at its end may count until the last moment.
         Box::leak(Box::new(self)).counters()
-    }
-
-    /// All of it as it is now.
-    pub fn snapshot(&self) -> StatsSnapshot {
-        self.counters().snapshot()
-    }
-
-    /// Exchanges ended so far.
-    pub fn exchanges(&self) -> u64 {
-        self.counters().exchanges()
-    }
-
-    /// The few numbers of each driver that are looked at often.
-    pub fn glances(&self) -> Vec<Glance> {
-        self.counters().glances()
-    }
-
-    /// The last heartbeat that each driver has answered.
-    pub fn beats(&self) -> Vec<u64> {
-        self.counters().beats()
-    }
-
-    /// Open connections of each driver.
-    pub fn open(&self) -> Vec<u32> {
-        self.counters().open()
     }
 }
 
@@ -177,7 +153,7 @@ impl<'m> Counters<'m> {
     }
 
     /// The few numbers of each driver that are looked at often.
-    fn glances(&self) -> Vec<Glance> {
+    pub fn glances(&self) -> Vec<Glance> {
         let glance = |driver: &DriverStats| Glance {
             accepted: driver.accepted.count(),
             received: driver.received.count(),
@@ -191,12 +167,6 @@ impl<'m> Counters<'m> {
     pub fn beats(&self) -> Vec<u64> {
         let beats = self.drivers.iter().map(|driver| &driver.heartbeat);
         beats.map(Counter::count).collect()
-    }
-
-    /// Open connections of each driver.
-    pub fn open(&self) -> Vec<u32> {
-        let open = self.drivers.iter().map(|driver| &driver.open);
-        open.map(|open| open.load(Ordering::Relaxed)).collect()
     }
 }
 

@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
 use config::typed::Config;
+use os::invariant;
 use serde::{Deserialize, Serialize};
 
 use super::{DriverStats, PoolStats, RouteStats};
@@ -108,6 +109,11 @@ impl Layout {
         let pools = after::<DriverStats>(drivers, shape.drivers)?;
         let routes = after::<PoolStats>(pools, shape.pools.len())?;
         let end = after::<RouteStats>(routes, shape.routes.len())?;
+        // Of parts that overlap, each would count into the other.
+        invariant!(
+            header_bytes <= drivers && drivers <= pools && pools <= routes && routes <= end,
+            "the parts of a segment overlap"
+        );
         Some(Layout {
             drivers: usize::try_from(drivers).ok()?,
             pools: usize::try_from(pools).ok()?,

@@ -75,8 +75,10 @@ fn a_supervisor_reads_what_a_process_counts() {
         number += 1;
         ours.send(&SupervisorCommand::Heartbeat(number), &[])
             .unwrap();
-        wait_until("an answer to a beat", || view.beats() == [number; 2]);
-        view.snapshot().pools[0].figures.idle == threads
+        wait_until("an answer to a beat", || {
+            view.counters().beats() == [number; 2]
+        });
+        view.counters().snapshot().pools[0].figures.idle == threads
     });
 
     let (order, socket) = socket(0);
@@ -95,7 +97,7 @@ fn a_supervisor_reads_what_a_process_counts() {
     assert!(text(&running.get("/a")).ends_with("[/a empty 0 0]"));
     let (ended, lines) = running.stop();
     assert_eq!((ended.exchanges, lines.len()), (1, 1));
-    let counted = counters.read(&segment).unwrap();
+    let counted = counters.view(&segment).unwrap().counters().snapshot();
     let received: u64 = counted
         .drivers
         .iter()

@@ -1,4 +1,4 @@
-//! Those who are connected to the control socket: their requests in, what they are told out.
+//! Those who are connected to the control socket: their requests in, how these ended out.
 //!
 //! ```text
 //! Reading ─ a line, at most 4 KB within 5 s ─► Waiting ─ told how it ended ─► Leaving ─ has read it, 5 s ─► gone
@@ -7,7 +7,6 @@
 //! One request a connection. Nothing here ever waits: `now` is an argument, sockets are non-blocking. A client
 //! that goes away takes nothing with it: its request goes on.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -20,27 +19,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::handed;
 
-use super::messages::{CommandKind, Outcome, REQUEST_BYTES_MAX, Request, say_line};
+use super::messages::{CommandKind, Outcome, REQUEST_BYTES_MAX, Request};
 
 /// Open connections.
 pub(super) const CLIENTS_LEN_MAX: usize = 16;
 /// For a request to be complete, and for the last answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is said to a client that does not read is dropped beyond this; how its request ended is not.
-const SAID_BYTES_MAX: usize = 64 << 10;
 
 /// A client, for as long as the supervisor lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(u64);
-
-/// Who a client is, as the kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
-    /// Number of its user.
-    pub uid: u32,
-    /// Its process; 0 where it is hidden from this one.
-    pub pid: u32,
-}
 
 /// All of them.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -52,7 +40,6 @@ pub(super) struct ControlClients {
 #[derive(Debug, Serialize, Deserialize)]
 struct ControlClient {
     id: ClientId,
-    peer: Peer,
     #[serde(with = "handed::fd")]
     socket: OwnedFd,
     state: ClientState,
@@ -80,7 +67,7 @@ impl ControlClients {
     }
 
     /// Takes in a client whose socket does not block.
-    pub(super) fn add(&mut self, socket: OwnedFd, peer: Peer, now: Instant) {
+    pub(super) fn add(&mut self, socket: OwnedFd, now: Instant) {
         invariant!(
             self.all.len() < CLIENTS_LEN_MAX,
             "{} clients command at once",
@@ -90,7 +77,6 @@ impl ControlClients {
         self.next += 1;
         self.all.push(ControlClient {
             id,
-            peer,
             socket,
             state: ClientState::Reading {
                 read: Vec::new(),
@@ -98,11 +84,6 @@ impl ControlClients {
             },
             unsent: Vec::new(),
         });
-    }
-
-    pub(super) fn peer(&self, id: ClientId) -> Option<Peer> {
-        let client = self.all.iter().find(|client| client.id == id);
-        client.map(|client| client.peer)
     }
 
     /// Sockets and what to wait for.
@@ -128,28 +109,15 @@ impl ControlClients {
         requests
     }
 
-    /// Tells a client something that is to be shown.
-    pub(super) fn say(&mut self, id: ClientId, text: &str) {
-        if let Some(client) = self.waiting(id)
-            && client.unsent.len() < SAID_BYTES_MAX
-        {
-            client.tell(&say_line(text));
-        }
-        self.note_exit();
-    }
-
-    /// Tells a client how its request ended; nothing can be said after that.
+    /// Tells a client how its request ended. One that is gone is nobody's loss.
     pub(super) fn done(&mut self, id: ClientId, outcome: &Outcome, now: Instant) {
-        if let Some(client) = self.waiting(id) {
+        let is_meant = |client: &&mut ControlClient| {
+            client.id == id && matches!(client.state, ClientState::Waiting)
+        };
+        if let Some(client) = self.all.iter_mut().find(is_meant) {
             client.end(outcome, now);
         }
         self.note_exit();
-    }
-
-    fn waiting(&mut self, id: ClientId) -> Option<&mut ControlClient> {
-        self.all
-            .iter_mut()
-            .find(|client| client.id == id && matches!(client.state, ClientState::Waiting))
     }
 
     fn note_exit(&mut self) {
@@ -234,11 +202,7 @@ impl ControlClient {
         self.state = ClientState::Leaving {
             until: now + PATIENCE,
         };
-        self.tell(&outcome.line());
-    }
-
-    fn tell(&mut self, line: &str) {
-        self.unsent.extend_from_slice(line.as_bytes());
+        self.unsent = outcome.line().into_bytes();
         self.flush();
     }
 
@@ -254,6 +218,7 @@ impl ControlClient {
                 }
             }
         }
+        // All of the outcome is with the kernel, which keeps it for the client after the close.
         if matches!(self.state, ClientState::Leaving { .. }) {
             self.state = ClientState::Gone;
         }
@@ -310,10 +275,7 @@ fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
 /// Whether the other side has closed altogether.
 fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
-    let polled: io::Result<usize> =
-        poll(&mut asked, Some(&Timespec::default())).map_err(io::Error::from);
-    polled.is_ok()
-        && asked[0]
-            .revents()
-            .intersects(PollFlags::HUP | PollFlags::ERR)
+    let polled = poll(&mut asked, Some(&Timespec::default()));
+    let ends = PollFlags::HUP | PollFlags::ERR;
+    polled.is_ok() && asked[0].revents().intersects(ends)
 }

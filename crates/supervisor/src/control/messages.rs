@@ -1,10 +1,9 @@
 //! What is said on the control socket: one JSON object a line.
 //!
-//! A client sends one [`Request`], gets any number of things that are said meanwhile, and then one outcome:
+//! A client sends one [`Request`] and gets one [`Outcome`]:
 //!
 //! ```text
 //! {"verb":"reload"}            ─►
-//!                              ◄─ {"say":"generation 8 starts"}
 //!                              ◄─ {"done":true,"message":"generation 8 serves"}
 //! ```
 //!
@@ -80,30 +79,17 @@ pub enum CommandKind {
     CouldNot,
 }
 
-/// One line from the supervisor, as a client reads it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// To be shown; more will come.
-    Say(String),
-    /// The last one.
-    Done(Outcome),
-}
-
-/// The members of a line from the supervisor.
+/// The members of an outcome's line.
 #[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
 struct WireLine {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    say: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    done: Option<bool>,
+    done: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    #[serde(skip_serializing_if = "CommandKind::is_no")]
+    #[serde(default, skip_serializing_if = "CommandKind::is_no")]
     kind: CommandKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Box<Status>>,
@@ -154,47 +140,35 @@ impl Request {
     }
 
     /// Its verb, as it is written.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Request::Stop => "stop",
-            Request::Reload => "reload",
-            Request::Reopen => "reopen",
-            Request::Upgrade => "upgrade",
-            Request::Scale { .. } => "scale",
-            Request::Reshape { .. } => "reshape",
-            Request::Status => "status",
-        }
-    }
-}
-
-impl Answer {
-    /// Reads a line. `None`: it is no answer of a supervisor.
-    pub fn read(line: &[u8]) -> Option<Answer> {
-        let line: WireLine = serde_json::from_slice(line).ok()?;
-        if let Some(text) = line.say {
-            return Some(Answer::Say(text));
-        }
-        let outcome = match (line.done?, line.status) {
-            (true, Some(status)) => Outcome::Status(status),
-            (true, None) => Outcome::Done(line.message),
-            (false, _) => Outcome::Refused(
-                line.kind,
-                Failure {
-                    message: line.message?,
-                    hint: line.hint,
-                    detail: line.detail,
-                },
-            ),
-        };
-        Some(Answer::Done(outcome))
+    pub fn verb(&self) -> String {
+        let written = serde_json::to_value(self).unwrap_or_default();
+        written["verb"].as_str().unwrap_or_default().to_owned()
     }
 }
 
 impl Outcome {
+    /// Reads a line. `None`: it is no answer of a supervisor.
+    pub fn read(line: &[u8]) -> Option<Outcome> {
+        let line: WireLine = serde_json::from_slice(line).ok()?;
+        Some(match (line.done, line.status) {
+            (true, Some(status)) => Outcome::Status(status),
+            (true, None) => Outcome::Done(line.message),
+            (false, _) => {
+                let (message, hint, detail) = (line.message?, line.hint, line.detail);
+                let failure = Failure {
+                    message,
+                    hint,
+                    detail,
+                };
+                Outcome::Refused(line.kind, failure)
+            }
+        })
+    }
+
     /// The line, with its end.
     pub fn line(&self) -> String {
         let line = WireLine {
-            done: Some(!matches!(self, Outcome::Refused(..))),
+            done: !matches!(self, Outcome::Refused(..)),
             ..WireLine::default()
         };
         text(&match self.clone() {
@@ -212,14 +186,6 @@ impl Outcome {
             },
         })
     }
-}
-
-/// The line that says something, with its end.
-pub(super) fn say_line(say: &str) -> String {
-    text(&WireLine {
-        say: Some(say.to_owned()),
-        ..WireLine::default()
-    })
 }
 
 impl CommandKind {
@@ -312,7 +278,7 @@ mod tests {
             Request::Status,
         ] {
             let line = request.line();
-            assert!(line.contains(request.verb()) && line.ends_with("}\n"));
+            assert!(line.contains(&request.verb()) && line.ends_with("}\n"));
             assert_eq!(Request::read(line.as_bytes()), Ok(request));
         }
     }
@@ -333,15 +299,12 @@ mod tests {
         ] {
             let line = outcome.line();
             assert_eq!(line.matches('\n').count(), 1, "{line}");
-            assert_eq!(Answer::read(line.as_bytes()), Some(Answer::Done(outcome)));
+            assert_eq!(Outcome::read(line.as_bytes()), Some(outcome));
         }
-        let said = Answer::read(say_line("a \"b\"\nc").as_bytes());
-        assert_eq!(said, Some(Answer::Say("a \"b\"\nc".to_owned())));
     }
 
     #[test]
     fn keeps_its_lines_as_they_were_agreed() {
-        assert_eq!(say_line("x"), "{\"say\":\"x\"}\n");
         assert_eq!(Outcome::Done(None).line(), "{\"done\":true}\n");
         assert_eq!(
             Outcome::Refused(CommandKind::CouldNot, Failure::new("no").with_hint("wait")).line(),
@@ -359,7 +322,7 @@ mod tests {
             r#"{"done":1}"#,
             r#"{"done":false}"#,
         ] {
-            assert_eq!(Answer::read(line.as_bytes()), None, "{line}");
+            assert_eq!(Outcome::read(line.as_bytes()), None, "{line}");
         }
     }
 }

@@ -170,11 +170,6 @@ pub(super) fn name_of(file: &Path) -> String {
     format!("{stem}-{hash:08x}")
 }
 
-/// `pid-4711`, for a server without a configuration file.
-pub(super) fn name_of_process(pid: u32) -> String {
-    format!("pid-{pid}")
-}
-
 /// Absolute and without `.` and `..`, by its text alone: a link that is set anew at each deployment is still
 /// the same name.
 pub fn settled(path: &Path) -> PathBuf {

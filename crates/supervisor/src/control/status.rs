@@ -168,7 +168,7 @@ pub struct AddressStatus {
     pub url: String,
     /// Sockets that listen on it.
     pub sockets: usize,
-    /// Length of each one's accept queue.
+    /// Length of each one's accept queue, after the kernel's own bound; 0 where the service manager has set it.
     pub backlog: u32,
     /// Connections that wait in all of them; none where the kernel does not say.
     pub accept_queue: Option<u64>,

@@ -1,12 +1,12 @@
 //! The socket as its clients see it, with a small loop in the supervisor's place.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use rustix::event::{PollFd, Timespec, poll};
 use tempfile::TempDir;
 
-use super::messages::{Answer, CommandKind};
+use super::messages::CommandKind;
 use super::*;
 
 /// A user's runtime folder with a control socket, and the loop's clock.
@@ -70,7 +70,7 @@ fn client(control: &Control) -> UnixStream {
     client
 }
 
-fn answer(client: &UnixStream) -> Option<Answer> {
+fn answer(client: &UnixStream) -> Option<Outcome> {
     let mut line = Vec::new();
     // Byte by byte: what is behind the line is for the next call.
     loop {
@@ -83,12 +83,12 @@ fn answer(client: &UnixStream) -> Option<Answer> {
             break;
         }
     }
-    Answer::read(&line)
+    Outcome::read(&line)
 }
 
 #[track_caller]
 fn check_refused(client: &UnixStream, kind: CommandKind, expect: &str) {
-    let Some(Answer::Done(Outcome::Refused(found, failure))) = answer(client) else {
+    let Some(Outcome::Refused(found, failure)) = answer(client) else {
         panic!("not refused");
     };
     assert!(failure.message.contains(expect), "{failure:?}");
@@ -142,24 +142,17 @@ fn gives_requests_and_tells_how_they_ended() {
     one.write_all(Request::Reload.line().as_bytes()).unwrap();
     let (first, request) = next(&mut control, place.now);
     assert_eq!(request, Request::Reload);
-    assert_eq!(control.peer(first).unwrap().uid, own_uid());
-    assert_eq!(control.peer(first).unwrap().pid, std::process::id());
     other.write_all(b"{\"verb\":\"status\"}").unwrap();
     other.shutdown(std::net::Shutdown::Write).unwrap();
     let (second, request) = next(&mut control, place.now);
     assert_eq!(request, Request::Status);
 
-    control.say(first, "generation 2 starts");
     control.done(second, &Outcome::Status(Box::default()), place.now);
     control.done(first, &Outcome::Done(None), place.now);
-    control.say(first, "too late");
-    let status = Answer::Done(Outcome::Status(Box::default()));
-    assert_eq!(answer(&other), Some(status));
-    let said = Answer::Say("generation 2 starts".to_owned());
-    assert_eq!(answer(&one), Some(said));
-    assert_eq!(answer(&one), Some(Answer::Done(Outcome::Done(None))));
+    assert_eq!(answer(&other), Some(Outcome::Status(Box::default())));
+    assert_eq!(answer(&one), Some(Outcome::Done(None)));
     assert_eq!((answer(&one), answer(&other)), (None, None));
-    assert_eq!((control.peer(first), control.deadline()), (None, None));
+    assert_eq!((control.clients.len(), control.deadline()), (0, None));
 }
 
 #[test]
@@ -353,9 +346,8 @@ fn lets_a_client_go_in_the_middle() {
     let (id, _) = next(&mut control, place.now);
     drop(whole);
     settle(&mut control, 0, place.now);
-    assert_eq!(control.peer(id), None);
+    assert_eq!(control.clients.len(), 0);
     // What is told to nobody is nobody's loss.
-    control.say(id, "still here");
     control.done(id, &Outcome::Done(None), place.now);
     assert_eq!(control.fds().len(), 1);
     assert_eq!(control.deadline(), None);
@@ -368,10 +360,6 @@ fn does_not_wait_for_a_client_that_reads_nothing() {
     let mut client = client(&control);
     client.write_all(Request::Status.line().as_bytes()).unwrap();
     let (id, _) = next(&mut control, place.now);
-    let text = "x".repeat(8 << 10);
-    for _ in 0..1000 {
-        control.say(id, &text);
-    }
     let status = Status {
         version: "v".repeat(1 << 20),
         ..Status::default()
@@ -381,20 +369,18 @@ fn does_not_wait_for_a_client_that_reads_nothing() {
     let deadline = control.deadline().unwrap();
     assert_eq!(deadline, place.now + Duration::from_secs(5));
 
-    // It begins to read: some of what was said is lost, how it ended is not.
+    // It begins to read.
     let reader = std::thread::spawn(move || {
-        let lines = BufReader::new(client).lines();
-        let lines: Vec<String> = lines.map_while(Result::ok).collect();
-        let last = Answer::read(lines.last().unwrap().as_bytes());
-        (lines.len(), last)
+        let mut line = Vec::new();
+        client.read_to_end(&mut line).unwrap();
+        Outcome::read(&line)
     });
-    while control.peer(id).is_some() {
+    while control.clients.len() > 0 {
         assert_eq!(turn(&mut control, place.now), []);
     }
-    let (lines_len, last) = reader.join().unwrap();
-    assert!(lines_len > 8 && lines_len < 1000, "{lines_len}");
-    let Some(Answer::Done(Outcome::Status(status))) = last else {
-        panic!("{last:?}");
+    let read = reader.join().unwrap();
+    let Some(Outcome::Status(status)) = read else {
+        panic!("{read:?}");
     };
     assert_eq!(status.version.len(), 1 << 20);
 }
@@ -411,10 +397,10 @@ fn lets_a_client_that_never_reads_go() {
         ..Status::default()
     };
     control.done(id, &Outcome::Status(Box::new(status)), place.now);
-    assert!(control.peer(id).is_some());
+    assert_eq!(control.clients.len(), 1);
     let deadline = control.deadline().unwrap();
     assert_eq!(control.accept_and_read(deadline), []);
-    assert_eq!(control.peer(id), None);
+    assert_eq!(control.clients.len(), 0);
 }
 
 #[test]
@@ -461,7 +447,7 @@ fn goes_on_in_a_program_that_is_started_in_its_place() {
     let (second, request) = next(&mut control, place.now);
     assert_eq!(request, Request::Status);
     control.done(id, &Outcome::Done(None), place.now);
-    assert_eq!(answer(&waiting), Some(Answer::Done(Outcome::Done(None))));
+    assert_eq!(answer(&waiting), Some(Outcome::Done(None)));
     assert!(
         place
             .open(&typed::ControlConfig::At(place.path("c.sock")), None)

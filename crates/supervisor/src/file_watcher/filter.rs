@@ -62,13 +62,8 @@ impl CodeFilter {
         grows
     }
 
-    /// Folders that are watched whatever lies above them.
-    pub(super) fn roots(&self) -> impl Iterator<Item = &Path> {
-        self.roots.keys().map(PathBuf::as_path)
-    }
-
-    /// The same, with what of each is watched.
-    pub(super) fn roots_with_extent(&self) -> impl Iterator<Item = (&Path, Coverage)> {
+    /// Folders that are watched whatever lies above them, with what of each is watched.
+    pub(super) fn roots(&self) -> impl Iterator<Item = (&Path, Coverage)> {
         let roots = self.roots.iter();
         roots.map(|(path, extent)| (path.as_path(), *extent))
     }

@@ -50,7 +50,7 @@ impl Snapshot {
                 false => Ok(false),
             }
         };
-        for (root, extent) in filter.roots_with_extent() {
+        for (root, extent) in filter.roots() {
             taken.misses_a_root |= !root.is_dir();
             match extent {
                 Coverage::Tree => walk(root, &mut enter, |file| taken.note(file))?,

@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use os::invariant;
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 
-use crate::reuseport_bpf::SocketChoice;
 use crate::service_manager::InheritedSocket;
 use crate::sockets::group::{AddressOrigin, Held, ListenerGroup, SocketSharing, Stage};
 use crate::sockets::{CLOSED_LEN_MAX, Sockets, foreign, inode};
 use config::failure::StartFault;
-use config::typed::{Bind, Config, Listen};
+use config::typed::{Bind, Config, Listen, Steering};
 use ipc::ListenAddr;
 use ipc::listen::{self, TcpAddress};
 
@@ -26,21 +25,14 @@ const SOCKETS_LEN_MAX: usize = 16_384;
 #[must_use]
 pub(crate) struct Change {
     /// Addresses that stay, with the sockets that they lack.
-    kept: Vec<(u16, Vec<Socket>)>,
-    fresh: Vec<NewAddress>,
+    kept: Vec<(u16, Vec<Held>)>,
+    /// Those of the service manager without their sockets, which stay where they are until the change is made.
+    fresh: Vec<ListenerGroup>,
     leaving: Vec<u16>,
     drivers_len: usize,
     listen: Listen,
     /// SocketFiles of new unix sockets.
     files: SocketFiles,
-}
-
-/// An address that is new.
-struct NewAddress {
-    origin: AddressOrigin,
-    at: ListenAddr,
-    sharing: SocketSharing,
-    sockets: Vec<Socket>,
 }
 
 /// SocketFiles that are removed unless they are kept.
@@ -69,7 +61,9 @@ impl Sockets {
     ) -> Result<Change, StartFault> {
         let drivers_len = sockets_per_address.max(1);
         if drivers_len > SOCKETS_LEN_MAX {
-            return Err(too_many(drivers_len));
+            let what = format!("cannot open {drivers_len} sockets for each address");
+            let fault = StartFault::new(what, format!("there can be {SOCKETS_LEN_MAX}"));
+            return Err(fault.with_hint("processes times drivers is that number"));
         }
         let mut change = Change {
             kept: Vec::new(),
@@ -112,15 +106,16 @@ impl Sockets {
             .kept
             .iter()
             .map(|(number, more)| (&self.groups[number].at, more));
-        let fresh = change.fresh.iter().map(|fresh| (&fresh.at, &fresh.sockets));
-        for (at, sockets) in kept.chain(fresh) {
-            for socket in sockets {
-                listen::listen_on(socket, &change.listen).map_err(|error| fault(at, &error))?;
+        let fresh = change.fresh.iter().map(|fresh| (&fresh.at, &fresh.held));
+        for (at, held) in kept.chain(fresh) {
+            for held in held {
+                listen::listen_on(&SockRef::from(&held.socket), &change.listen)
+                    .map_err(|error| fault(at, &error))?;
             }
         }
         let mut committed = Committed::default();
         self.defer_accept = Duration::from_secs(change.listen.defer_accept_secs.into());
-        let choice = SocketChoice::from(change.listen.steering);
+        let choice = change.listen.steering;
         for number in change.leaving {
             self.forget(number, &mut committed);
         }
@@ -129,7 +124,7 @@ impl Sockets {
                 .groups
                 .get_mut(&number)
                 .expect("a kept address is in the table");
-            group.held.extend(more.into_iter().map(Held::from));
+            group.held.extend(more);
             if let Err(error) = group.set_options(&change.listen) {
                 committed
                     .warnings
@@ -137,8 +132,7 @@ impl Sockets {
             }
             group.want(change.drivers_len, choice, now);
         }
-        for fresh in change.fresh {
-            let mut group = fresh.into_group(&change.listen);
+        for mut group in change.fresh {
             if group.held.is_empty() {
                 group.held.extend(self.take_spare(&group.origin));
                 if let Err(error) = group.set_options(&change.listen) {
@@ -190,14 +184,14 @@ impl Sockets {
         };
         let found: Vec<AddressOrigin> = used.chain(spare).filter(is_meant).collect();
         if found.is_empty() {
-            return Err(StartFault {
-                what: match name {
-                    Some(name) => format!("cannot listen on `systemd:{name}`"),
-                    None => "cannot listen on `systemd`".to_owned(),
-                },
-                cause: "the service manager has handed over no such socket".to_owned(),
-                hint: Some("start the service by its `.socket` unit (`ListenStream=`, `FileDescriptorName=`)".to_owned()),
-            });
+            let what = match name {
+                Some(name) => format!("cannot listen on `systemd:{name}`"),
+                None => "cannot listen on `systemd`".to_owned(),
+            };
+            let cause = "the service manager has handed over no such socket";
+            let hint =
+                "start the service by its `.socket` unit (`ListenStream=`, `FileDescriptorName=`)";
+            return Err(StartFault::new(what, cause).with_hint(hint));
         }
         Ok(found)
     }
@@ -210,7 +204,7 @@ impl Sockets {
         find(&|group| group.origin == *origin).or_else(|| find(&|group| is_bound_to(group, origin)))
     }
 
-    fn more(&self, number: u16, len: usize, config: &Config) -> Result<Vec<Socket>, StartFault> {
+    fn more(&self, number: u16, len: usize, config: &Config) -> Result<Vec<Held>, StartFault> {
         let group = &self.groups[&number];
         let (ListenAddr::Tcp(at), AddressOrigin::Tcp { is_only_v6, .. }) =
             (&group.at, &group.origin)
@@ -220,7 +214,7 @@ impl Sockets {
         let (at, is_only_v6) = (*at, *is_only_v6);
         let address = TcpAddress { at, is_only_v6 };
         let more = (0..group.lacks(len)).map(|_| listen::bind_tcp(address, &config.listen));
-        let opened: io::Result<Vec<Socket>> = more.collect();
+        let opened: io::Result<Vec<Held>> = more.map(|one| one.map(Held::from)).collect();
         opened.map_err(|error| listen::tcp_fault(at, &error))
     }
 
@@ -229,60 +223,52 @@ impl Sockets {
         origin: AddressOrigin,
         change: &mut Change,
         config: &Config,
-    ) -> Result<NewAddress, StartFault> {
-        match &origin {
+    ) -> Result<ListenerGroup, StartFault> {
+        let (at, sharing, sockets) = match &origin {
             AddressOrigin::Tcp { wanted, is_only_v6 } => {
                 let (at, is_only_v6) = (*wanted, *is_only_v6);
                 let address = TcpAddress { at, is_only_v6 };
                 let mut own = self.own_inodes();
-                let new = change.fresh.iter().flat_map(|fresh| &fresh.sockets);
-                own.extend(new.filter_map(|socket| inode(socket.as_fd())));
+                let new = change.fresh.iter().flat_map(ListenerGroup::sockets);
+                own.extend(new.filter_map(inode));
                 let opened = foreign::check_free(address, &own)
                     .and_then(|()| share(address, change.drivers_len, &config.listen));
                 let (at, sharing, sockets) = opened.map_err(|error| self.taken(at, &error))?;
-                let at = ListenAddr::Tcp(at);
-                Ok(NewAddress {
-                    origin,
-                    at,
-                    sharing,
-                    sockets,
-                })
+                (ListenAddr::Tcp(at), sharing, sockets)
             }
             AddressOrigin::Unix(path) => {
                 let socket =
                     listen::bind_unix(path).map_err(|error| listen::unix_fault(path, &error))?;
                 change.files.0.push(path.clone());
                 let at = ListenAddr::Unix(path.clone());
-                Ok(NewAddress {
-                    origin,
-                    at,
-                    sharing: SocketSharing::Queue,
-                    sockets: vec![socket],
-                })
+                (at, SocketSharing::Queue, vec![socket])
             }
-            AddressOrigin::Inherited { at, .. } => {
-                let at = at.clone();
-                // The socket itself stays where it is until the change is made.
-                Ok(NewAddress {
-                    origin,
-                    at,
-                    sharing: SocketSharing::Queue,
-                    sockets: Vec::new(),
-                })
-            }
-        }
+            AddressOrigin::Inherited { at, .. } => (at.clone(), SocketSharing::Queue, Vec::new()),
+        };
+        Ok(ListenerGroup {
+            origin,
+            at,
+            sharing,
+            held: sockets.into_iter().map(Held::from).collect(),
+            wanted_len: 1,
+            drivers_len: 1,
+            choice: Steering::Hash,
+            program: None,
+            refuses_programs: false,
+            backlog_effective: listen::effective_backlog(&config.listen),
+        })
     }
 
     fn taken(&self, wanted: SocketAddr, error: &io::Error) -> StartFault {
-        let mut fault = listen::tcp_fault(wanted, error);
+        let fault = listen::tcp_fault(wanted, error);
         let is_there = |spare: &&InheritedSocket| matches!(spare.at, ListenAddr::Tcp(at) if at.port() == wanted.port());
-        if let Some(spare) = self.spare.iter().find(is_there) {
-            fault.hint = Some(format!(
+        match self.spare.iter().find(is_there) {
+            Some(spare) => fault.with_hint(format!(
                 "the service manager has a socket with this port: `--bind systemd:{}`",
                 spare.name
-            ));
+            )),
+            None => fault,
         }
-        fault
     }
 
     fn take_spare(&mut self, origin: &AddressOrigin) -> Option<Held> {
@@ -321,29 +307,17 @@ impl Sockets {
 
     /// A number that no address has: the next one, around the end and past those in use.
     fn number(&mut self) -> u16 {
+        // Otherwise this would look for ever.
+        invariant!(
+            self.groups.len() <= usize::from(u16::MAX),
+            "all numbers of addresses are in use"
+        );
         while self.groups.contains_key(&self.next_number) {
             self.next_number = self.next_number.wrapping_add(1);
         }
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
         number
-    }
-}
-
-impl NewAddress {
-    fn into_group(self, listen: &Listen) -> ListenerGroup {
-        ListenerGroup {
-            origin: self.origin,
-            at: self.at,
-            sharing: self.sharing,
-            held: self.sockets.into_iter().map(Held::from).collect(),
-            wanted_len: 1,
-            drivers_len: 1,
-            choice: SocketChoice::Random,
-            program: None,
-            refuses_programs: false,
-            backlog_effective: listen::effective_backlog(listen),
-        }
     }
 }
 
@@ -423,13 +397,5 @@ fn fault(at: &ListenAddr, error: &io::Error) -> StartFault {
     match at {
         ListenAddr::Tcp(at) => listen::tcp_fault(*at, error),
         ListenAddr::Unix(path) => listen::unix_fault(path, error),
-    }
-}
-
-fn too_many(len: usize) -> StartFault {
-    StartFault {
-        what: format!("cannot open {len} sockets for each address"),
-        cause: format!("there can be {SOCKETS_LEN_MAX}"),
-        hint: Some("processes times drivers is that number".to_owned()),
     }
 }

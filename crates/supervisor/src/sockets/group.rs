@@ -10,11 +10,12 @@ use os::invariant;
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
+use crate::control::status::AddressStatus;
 use crate::handed;
-use crate::reuseport_bpf::{self, BpfProgram, SocketChoice};
+use crate::reuseport_bpf::{self, BpfProgram};
 use crate::service_manager::listens_on;
-use crate::sockets::{AddressSummary, Depth, Retired};
-use config::typed::Listen;
+use crate::sockets::Depth;
+use config::typed::{Listen, Steering};
 use ipc::ListenAddr;
 use ipc::listen;
 
@@ -60,7 +61,7 @@ pub(super) struct ListenerGroup {
     pub(super) wanted_len: usize,
     /// For how many drivers they are in all processes together.
     pub(super) drivers_len: usize,
-    pub(super) choice: SocketChoice,
+    pub(super) choice: Steering,
     pub(super) program: Option<BpfProgram>,
     /// The kernel takes no programs: the surplus stays for good.
     pub(super) refuses_programs: bool,
@@ -89,14 +90,6 @@ pub(super) enum Stage {
 }
 
 impl ListenerGroup {
-    pub(super) fn at(&self) -> &ListenAddr {
-        &self.at
-    }
-
-    pub(super) fn wanted_len(&self) -> usize {
-        self.wanted_len
-    }
-
     /// Several drivers wait on its one socket.
     pub(super) fn is_shared(&self) -> bool {
         self.sharing == SocketSharing::Queue && self.drivers_len > 1
@@ -134,16 +127,19 @@ impl ListenerGroup {
         sockets.filter_map(|(index, socket)| Some((index, self.depth(socket)?)))
     }
 
-    pub(super) fn address(&self, number: u16) -> AddressSummary {
-        AddressSummary {
-            number,
+    pub(super) fn status(&self) -> AddressStatus {
+        let depths = self.depths().map(|(_, depth)| u64::from(depth.waiting));
+        AddressStatus {
             url: match &self.at {
                 ListenAddr::Tcp(at) => format!("http://{at}"),
                 ListenAddr::Unix(path) => format!("unix:{}", path.display()),
             },
-            backlog_effective: (!self.is_inherited()).then_some(self.backlog_effective),
-            sockets_len: self.wanted_len,
-            surplus_len: self.held.len() - self.wanted_len,
+            sockets: self.held.len(),
+            backlog: match self.is_inherited() {
+                true => 0,
+                false => self.backlog_effective,
+            },
+            accept_queue: depths.reduce(u64::saturating_add),
         }
     }
 
@@ -156,7 +152,7 @@ impl ListenerGroup {
     }
 
     /// From here on so many sockets get new connections; as many must be there, and listen.
-    pub(super) fn want(&mut self, drivers_len: usize, choice: SocketChoice, now: Instant) {
+    pub(super) fn want(&mut self, drivers_len: usize, choice: Steering, now: Instant) {
         self.choice = choice;
         self.drivers_len = drivers_len;
         self.wanted_len = match self.sharing {
@@ -201,7 +197,7 @@ impl ListenerGroup {
             if matches!(self.at, ListenAddr::Tcp(_)) {
                 listen::set_options(&socket, listen)?;
             }
-            if !matches!(self.origin, AddressOrigin::Inherited { .. }) {
+            if !self.is_inherited() {
                 listen::listen_on(&socket, listen)?;
             }
         }
@@ -211,11 +207,12 @@ impl ListenerGroup {
 
     /// Closes the surplus from the last one on: the kernel moves its last socket to the place of one that is
     /// closed, and the order must stay that of the indices.
-    pub(super) fn retire(&mut self, now: Instant, age: Duration) -> Retired {
-        let mut retired = Retired::default();
+    /// Gives when there is something to do again.
+    pub(super) fn retire(&mut self, now: Instant, age: Duration) -> Option<Instant> {
         if self.refuses_programs {
-            return retired;
+            return None;
         }
+        let mut next = None;
         for index in (self.wanted_len..self.held.len()).rev() {
             let is_empty = self.is_empty(index);
             let due = match self.held[index].stage {
@@ -226,13 +223,11 @@ impl ListenerGroup {
                     // Processes are told to accept no longer and need a moment to obey. Closed at once, it would reset a
                     // connection that came between the look and the close.
                     self.held[index].stage = Stage::Closing { since: now };
-                    retired.is_changed = true;
                     now + CLOSING
                 }
                 Stage::Closing { since } if !is_empty => {
                     // Somebody came late after all: it is accepted from again.
                     self.held[index].stage = Stage::Surplus { since };
-                    retired.is_changed = true;
                     now + LOOK
                 }
                 Stage::Closing { since } if now < since + CLOSING => since + CLOSING,
@@ -243,7 +238,7 @@ impl ListenerGroup {
                 // One behind it is still open.
                 Stage::Closing { .. } => now + CLOSING,
             };
-            retired.next = [retired.next, Some(due)].into_iter().flatten().min();
+            next = next.into_iter().chain([due]).min();
             if !matches!(self.held[index].stage, Stage::Closing { .. }) {
                 break;
             }
@@ -251,7 +246,7 @@ impl ListenerGroup {
         if self.held.len() == self.wanted_len {
             self.steer();
         }
-        retired
+        next
     }
 
     fn close_last(&mut self) {
@@ -261,7 +256,7 @@ impl ListenerGroup {
         );
         let Some(held) = self.held.pop() else { return };
         // A process that has not obeyed yet has a copy: this ends the listening of all of them.
-        let _ = SockRef::from(&held.socket).shutdown(std::net::Shutdown::Read);
+        listen::end(&held.socket);
     }
 
     /// Sees to it that the kernel chooses among the wanted ones.

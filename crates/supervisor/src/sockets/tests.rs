@@ -49,7 +49,7 @@ fn change(sockets: &mut Sockets, config: &Config, len: usize) -> Committed {
 }
 
 fn at(sockets: &Sockets, number: u16) -> SocketAddr {
-    match sockets.groups[&number].at() {
+    match &sockets.groups[&number].at {
         ListenAddr::Tcp(at) => *at,
         ListenAddr::Unix(path) => panic!("{} is no TCP address", path.display()),
     }
@@ -209,7 +209,8 @@ fn loses_nobody_when_eight_become_three_and_eight_again() {
         change(&mut sockets, &config, 3);
         crowd.begin(1);
         assert_eq!(sockets.listeners().len(), 8, "the surplus is adopted");
-        assert!(!sockets.retire(Instant::now()).is_changed, "it is young");
+        sockets.retire(Instant::now());
+        assert_eq!(sockets.listeners().len(), 8, "it is young");
         crowd.go_on(400);
         retire_all(&mut sockets, crowd);
         crowd.go_on(400);
@@ -241,20 +242,29 @@ fn loses_nobody_when_eight_become_three_and_eight_again() {
 fn retire_all(sockets: &mut Sockets, crowd: &Crowd) {
     let mut now = Instant::now() + LATER;
     let mut turns = 0;
-    while sockets.addresses()[0].surplus_len > 0 {
-        let retired = sockets.retire(now);
-        if retired.is_changed {
+    while surplus_len(sockets) > 0 {
+        let before = sockets.listeners();
+        now = sockets.retire(now).unwrap_or(now);
+        if sockets.listeners() != before {
             crowd.start_accepting(sockets);
         }
-        now = retired.next.unwrap_or(now);
         turns += 1;
         assert!(turns < 100, "the surplus stays");
     }
-    assert_eq!(
-        sockets.listeners().len(),
-        sockets.addresses()[0].sockets_len
-    );
-    assert_eq!(sockets.retire(now), Retired::default());
+    assert_eq!(sockets.listeners().len(), sockets.groups[&0].wanted_len);
+    assert_eq!(sockets.retire(now), None);
+}
+
+fn surplus_len(sockets: &Sockets) -> usize {
+    let group = &sockets.groups[&0];
+    group.held.len() - group.wanted_len
+}
+
+/// Whether processes accept from other sockets after a look at the surplus.
+fn retires(sockets: &mut Sockets, now: Instant) -> bool {
+    let before = sockets.listeners();
+    sockets.retire(now);
+    sockets.listeners() != before
 }
 
 #[test]
@@ -279,20 +289,20 @@ fn closes_no_socket_in_which_somebody_waits() {
             .all(|(now, before)| now > before)
     );
     let old = Instant::now() + LATER;
-    let retired = sockets.retire(old);
-    assert!(!retired.is_changed && retired.next.is_some_and(|next| next > old));
+    assert!(sockets.retire(old).is_some_and(|next| next > old));
+    assert_eq!(sockets.listeners().len(), 8);
     // The last but one is empty, but it is not its turn.
     empty(&sockets, 6);
-    assert!(!sockets.retire(old).is_changed);
+    assert!(!retires(&mut sockets, old));
     for index in [3, 4, 5, 7] {
         empty(&sockets, index);
     }
-    assert!(sockets.retire(old).is_changed);
+    assert!(retires(&mut sockets, old));
     assert_eq!(sockets.listeners().len(), 3);
-    assert_eq!(sockets.retire(old).next, Some(old + Duration::from_secs(1)));
-    assert_eq!(sockets.addresses()[0].surplus_len, 5);
+    assert_eq!(sockets.retire(old), Some(old + Duration::from_secs(1)));
+    assert_eq!(surplus_len(&sockets), 5);
     sockets.retire(old + Duration::from_secs(1));
-    assert_eq!(sockets.addresses()[0].surplus_len, 0);
+    assert_eq!(surplus_len(&sockets), 0);
     let waiting: u32 = depths(&sockets).iter().sum();
     assert_eq!(waiting, 100 + full[..3].iter().sum::<u32>());
 }
@@ -307,14 +317,10 @@ fn takes_surplus_sockets_back_when_it_grows_again() {
     let (config, mut sockets) = open(vec![any_port()], 6);
     let old = Instant::now() + LATER;
     change(&mut sockets, &config, 2);
-    assert!(sockets.retire(old).is_changed);
+    assert!(retires(&mut sockets, old));
     assert_eq!(sockets.listeners().len(), 2);
     let change_of_mind = sockets.adjust(&config, 4).unwrap();
-    assert_eq!(
-        sockets.retire(old + LATER),
-        Retired::default(),
-        "a change is under way"
-    );
+    assert_eq!(sockets.retire(old + LATER), None, "a change is under way");
     sockets.commit(change_of_mind, old).unwrap();
     assert_eq!(sockets.listeners().len(), 4);
     let to = at(&sockets, 0);
@@ -364,11 +370,7 @@ fn keeps_numbers_through_changes_and_names_what_closes() {
     config.binds = vec![tcp(second), any_port()];
     config.binds.swap(0, 1);
     let committed = change(&mut sockets, &config, 2);
-    let numbers: Vec<u16> = sockets
-        .addresses()
-        .iter()
-        .map(|address| address.number)
-        .collect();
+    let numbers: Vec<u16> = sockets.groups.keys().copied().collect();
     assert_eq!(numbers, [0, 1], "any port is the one that there was");
     assert!(committed.closing.is_empty());
     config.binds = vec![tcp(second)];
@@ -418,15 +420,9 @@ fn lets_nobody_in_before_a_change_is_made_and_forgets_one_that_is_given_up() {
     change(&mut sockets, &config, 3);
     let _client = UnixStream::connect(&path).unwrap();
     assert_eq!(sockets.addresses().len(), 2);
-    let shared: Vec<Sharing> = sockets
-        .listeners()
-        .iter()
-        .map(|listener| listener.kind)
-        .collect();
-    assert_eq!(
-        shared,
-        [Sharing::Own, Sharing::Own, Sharing::Own, Sharing::Shared]
-    );
+    let listeners = sockets.listeners().into_iter();
+    let shared: Vec<bool> = listeners.map(|listener| listener.is_shared).collect();
+    assert_eq!(shared, [false, false, false, true]);
     sockets.remove_files();
     assert!(!path.exists());
 }
@@ -489,7 +485,7 @@ fn applies_what_can_be_changed_to_sockets_that_stay() {
     );
     let socket = sockets.groups[&0].socket(0).unwrap();
     assert!(!SockRef::from(&socket).tcp_nodelay().unwrap());
-    assert_eq!(sockets.addresses()[0].backlog_effective, Some(17));
+    assert_eq!(sockets.addresses()[0].backlog, 17);
 }
 
 #[test]
@@ -510,7 +506,7 @@ fn serves_the_service_manager_s_sockets_and_gives_them_back() {
     let mut sockets = Sockets::open(&config, all, 4, Instant::now()).unwrap();
     assert_eq!(sockets.spare_names(), ["admin"]);
     assert_eq!(sockets.listeners().len(), 1);
-    assert_eq!(sockets.listeners()[0].kind, Sharing::Shared);
+    assert!(sockets.listeners()[0].is_shared);
     assert!(sockets.closing_at_end().is_empty());
 
     config.binds = vec![named("none")];
@@ -566,13 +562,9 @@ fn goes_on_in_the_next_program_where_it_was() {
     assert_eq!((sockets.addresses(), sockets.listeners()), before);
     let _clients: Vec<TcpStream> = (0..50).map(|_| connect(to).unwrap()).collect();
     assert_eq!(depths(&sockets)[2..], [0, 0]);
-    let retired = sockets.retire(now + SURPLUS_AGE - Duration::from_secs(1));
-    assert!(!retired.is_changed);
-    assert!(
-        sockets
-            .retire(now + SURPLUS_AGE + Duration::from_secs(1))
-            .is_changed
-    );
+    let margin = Duration::from_secs(1);
+    assert!(!retires(&mut sockets, now + SURPLUS_AGE - margin));
+    assert!(retires(&mut sockets, now + SURPLUS_AGE + margin));
     assert!(change(&mut sockets, &config, 4).closing.is_empty());
 
     // Read again, the descriptors would be owned twice.
