@@ -244,12 +244,37 @@ fn says_that_nobody_is_there() {
         "milepost: pid file `no.pid`: no such file or directory\n\
          hint: the server that writes it (`pid_file`) does not run\n",
     );
+    fs::write(place.path("empty.pid"), "").unwrap();
+    let talk = "milepost: pid file `empty.pid`: it is empty\n";
+    check(&place.run("reopen --pid-file empty.pid"), 1, "", talk);
 }
 
 #[test]
 fn says_what_is_wrong_with_its_flags() {
     let place = Place::new();
+    fs::write(place.path("bad.toml"), "pid_fil = 'm.pid'\n").unwrap();
+    fs::write(place.path("data"), "hello").unwrap();
     for (words, talk) in [
+        (
+            "reopen -c bad.toml",
+            "milepost: bad.toml:1: `pid_fil`: unknown setting\nhint: did you mean `pid_file`?\n",
+        ),
+        (
+            "reopen --pid-file data",
+            "milepost: pid file `data`: it holds something else than a process id\n",
+        ),
+        (
+            "reopen --pid=4294967296",
+            "milepost: `--pid`: expected a process id, found `4294967296`\n",
+        ),
+        (
+            "reopen --pid=-1",
+            "milepost: `--pid`: expected a process id, found `-1`\n",
+        ),
+        (
+            "reopen --pid=0",
+            "milepost: `--pid`: expected a process id, found `0`\n",
+        ),
         (
             "scale -c m.toml",
             "milepost: scale: how many is not said\nhint: `--processes N`, `--drivers N`, or both; or \
