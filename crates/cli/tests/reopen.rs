@@ -1,4 +1,4 @@
-//! `milepost reopen` and the pid file as their users see them: who is told and who is not. How a
+//! `milepost reopen` as its users see it: who is told and who is not. How a
 //! server is named and found is tested in `control`, for all commands.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -8,7 +8,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A program that looks like a server: it says when it is told something.
@@ -121,36 +120,4 @@ fn does_not_end_a_server_that_does_not_wait_for_the_signal() {
     assert_eq!(String::from_utf8(said.stderr).unwrap(), expect);
     assert_eq!((said.status.code(), said.stdout), (Some(2), Vec::new()));
     assert_eq!(server.end(), "");
-}
-
-#[test]
-fn has_a_pid_file_while_it_serves_and_refuses_that_of_another() {
-    let place = place();
-    let folder = place.path();
-    let words = "serve --static /=pub --bind 127.0.0.1:0 --pid-file m.pid";
-    let mut first = milepost(folder, words, &[])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut talk = BufReader::new(first.stderr.take().unwrap());
-    assert!(line(&mut talk).contains(" listening on "));
-    let pid = fs::read_to_string(folder.join("m.pid")).unwrap();
-    assert_eq!(pid, format!("{}\n", first.id()));
-
-    let second = milepost(folder, &format!("{words} --access-log log"), &[])
-        .output()
-        .unwrap();
-    let expect = format!(
-        "milepost: cannot write the pid file `m.pid`: process {} is a milepost that serves\n\
-         hint: stop it first, or name another file\n",
-        first.id()
-    );
-    assert_eq!(String::from_utf8(second.stderr).unwrap(), expect);
-    assert_eq!(second.status.code(), Some(2));
-    assert!(!folder.join("log").exists());
-    assert_eq!(fs::read_to_string(folder.join("m.pid")).unwrap(), pid);
-
-    kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
-    assert!(first.wait().unwrap().success());
-    assert!(!folder.join("m.pid").exists());
 }
