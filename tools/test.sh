@@ -15,13 +15,13 @@ set -u
 . "$(dirname "$0")/common.sh"
 cd "$root" || exit 2
 
-# Two lanes run beside each other, because a wheel is compiled by one core at a time for most of its time. What
-# talks to servers comes after both: it has the machine for itself.
-cargo_lane="fmt clippy unit rust tidy loom fuzz"
-wheel_lane="wheel stubtest"
+# Two lanes run beside each other, because a wheel is compiled by one core at a time for most of its time, and loom
+# and fuzzers compute on one. What talks to servers comes after both: it has the machine for itself.
+cargo_lane="fmt clippy unit rust tidy"
+wheel_lane="wheel stubtest loom fuzz"
 server_lane="pytest freethreaded"
 # `unit` is a part of `rust`.
-everything="fmt clippy rust tidy loom fuzz $wheel_lane $server_lane"
+everything="fmt clippy rust tidy $wheel_lane $server_lane"
 steps=${*:-$everything}
 began=$(date +%s)
 
