@@ -239,12 +239,25 @@ fn says_that_nobody_is_there() {
         "milepost: pid file `no.pid`: no such file or directory\n\
          hint: the server that writes it (`pid_file`) does not run\n",
     );
+    fs::write(place.path("empty.pid"), "").unwrap();
+    let talk = "milepost: pid file `empty.pid`: it is empty\n";
+    check(&place.run("reopen --pid-file empty.pid"), 1, "", talk);
 }
 
 #[test]
 fn says_what_is_wrong_with_its_flags() {
     let place = Place::new();
+    fs::write(place.path("bad.toml"), "pid_fil = 'm.pid'\n").unwrap();
+    fs::write(place.path("data"), "hello").unwrap();
     for (words, talk) in [
+        (
+            "reopen -c bad.toml",
+            "milepost: bad.toml:1: `pid_fil`: unknown setting\nhint: did you mean `pid_file`?\n",
+        ),
+        (
+            "reopen --pid-file data",
+            "milepost: pid file `data`: it holds something else than a process id\n",
+        ),
         (
             "scale -c m.toml",
             "milepost: scale: how many is not said\nhint: `--processes N`, `--drivers N`, or both; or \
@@ -277,10 +290,6 @@ fn says_what_is_wrong_with_its_flags() {
             "milepost: `--processes`: expected a count from 1 to 512, found `600`\n",
         ),
         (
-            "stop --pid me",
-            "milepost: `--pid`: expected a process id, found `me`\n",
-        ),
-        (
             "reload --processes 3",
             "milepost: `--processes`: unknown flag\n\
              hint: it belongs to a command: `milepost serve --processes ...`\n",
@@ -291,6 +300,10 @@ fn says_what_is_wrong_with_its_flags() {
         ),
     ] {
         check(&place.run(words), 2, "", talk);
+    }
+    for pid in ["0", "-1", "me", "4294967296"] {
+        let talk = format!("milepost: `--pid`: expected a process id, found `{pid}`\n");
+        check(&place.run(&format!("stop --pid={pid}")), 2, "", &talk);
     }
 }
 

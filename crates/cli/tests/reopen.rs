@@ -1,4 +1,5 @@
-//! `milepost reopen` and the pid file as their users see them: who is told, who is not, and the exit codes.
+//! `milepost reopen` as its users see it: who is told and who is not. How a
+//! server is named and found is tested in `control`, for all commands.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -7,7 +8,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A program that looks like a server: it says when it is told something.
@@ -76,15 +76,6 @@ fn place() -> TempDir {
     folder
 }
 
-#[track_caller]
-fn check(folder: &Path, words: &str, code: i32, talk: &[&str]) {
-    let said = reopen(folder, words, &[]);
-    let text = String::from_utf8(said.stderr).unwrap();
-    assert_eq!(text.lines().collect::<Vec<_>>(), talk, "{words}");
-    assert_eq!(said.status.code(), Some(code), "{words}");
-    assert!(said.stdout.is_empty(), "{words}");
-}
-
 #[test]
 fn tells_the_server_that_is_named_in_any_way() {
     let place = place();
@@ -117,132 +108,16 @@ fn tells_the_server_that_is_named_in_any_way() {
 }
 
 #[test]
-fn says_no_when_no_server_is_there() {
-    let place = place();
-    let folder = place.path();
-    let stranger = Fake::new(folder, "shop", WAITS);
-    let name = format!("process {}", stranger.pid());
-    check(
-        folder,
-        "--pid-file no.pid",
-        1,
-        &[
-            "milepost: pid file `no.pid`: no such file or directory",
-            "hint: the server that writes it (`pid_file`) does not run",
-        ],
-    );
-    fs::write(folder.join("empty.pid"), "").unwrap();
-    check(
-        folder,
-        "--pid-file empty.pid",
-        1,
-        &["milepost: pid file `empty.pid`: it is empty"],
-    );
-    check(
-        folder,
-        "--pid 2147483647",
-        1,
-        &["milepost: process 2147483647: it does not run"],
-    );
-    check(
-        folder,
-        &format!("--pid {}", stranger.pid()),
-        1,
-        &[&format!(
-            "milepost: {name}: it is `sh`, not a `milepost serve`"
-        )],
-    );
-    assert_eq!(stranger.end(), "");
-}
-
-#[test]
 fn does_not_end_a_server_that_does_not_wait_for_the_signal() {
     let place = place();
     let server = Fake::new(place.path(), "milepost", DOES_NOT_WAIT);
     let pid = server.pid();
-    check(
-        place.path(),
-        &format!("--pid {pid}"),
-        2,
-        &[
-            &format!("milepost: process {pid}: it does not wait for SIGUSR1, which would end it"),
-            "hint: it is about to start or to end: its files are opened anew with the next start",
-        ],
-    );
-    assert_eq!(server.end(), "");
-}
-
-#[test]
-fn says_how_to_name_a_server() {
-    let place = place();
-    let folder = place.path();
-    fs::write(folder.join("m.toml"), "backlog = 7\n").unwrap();
-    let here = folder.canonicalize().unwrap();
-    check(
-        folder,
-        "-c m.toml",
-        1,
-        &[
-            &format!(
-                "milepost: `{}`: no server of this user runs with it",
-                here.join("m.toml").display()
-            ),
-            "hint: `milepost status` without `--config` looks for any; `--control FILE` and `--pid PID` name one of another user",
-        ],
-    );
-    fs::write(folder.join("m.toml"), "pid_fil = 'm.pid'\n").unwrap();
-    check(
-        folder,
-        "-c m.toml",
-        2,
-        &[
-            "milepost: m.toml:1: `pid_fil`: unknown setting",
-            "hint: did you mean `pid_file`?",
-        ],
-    );
-    fs::write(folder.join("data"), "hello").unwrap();
-    check(
-        folder,
-        "--pid-file data",
-        2,
-        &["milepost: pid file `data`: it holds something else than a process id"],
-    );
-    for pid in ["0", "-1", "me", "4294967296"] {
-        let expect = format!("milepost: `--pid`: expected a process id, found `{pid}`");
-        check(folder, &format!("--pid={pid}"), 2, &[&expect]);
-    }
-    let both = reopen(folder, "--pid 1 --pid-file x", &[]);
-    assert_eq!(both.status.code(), Some(2), "{both:?}");
-}
-
-#[test]
-fn has_a_pid_file_while_it_serves_and_refuses_that_of_another() {
-    let place = place();
-    let folder = place.path();
-    let words = "serve --static /=pub --bind 127.0.0.1:0 --pid-file m.pid";
-    let mut first = milepost(folder, words, &[])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut talk = BufReader::new(first.stderr.take().unwrap());
-    assert!(line(&mut talk).contains(" listening on "));
-    let pid = fs::read_to_string(folder.join("m.pid")).unwrap();
-    assert_eq!(pid, format!("{}\n", first.id()));
-
-    let second = milepost(folder, &format!("{words} --access-log log"), &[])
-        .output()
-        .unwrap();
+    let said = reopen(place.path(), &format!("--pid {pid}"), &[]);
     let expect = format!(
-        "milepost: cannot write the pid file `m.pid`: process {} is a milepost that serves\n\
-         hint: stop it first, or name another file\n",
-        first.id()
+        "milepost: process {pid}: it does not wait for SIGUSR1, which would end it\n\
+         hint: it is about to start or to end: its files are opened anew with the next start\n"
     );
-    assert_eq!(String::from_utf8(second.stderr).unwrap(), expect);
-    assert_eq!(second.status.code(), Some(2));
-    assert!(!folder.join("log").exists());
-    assert_eq!(fs::read_to_string(folder.join("m.pid")).unwrap(), pid);
-
-    kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
-    assert!(first.wait().unwrap().success());
-    assert!(!folder.join("m.pid").exists());
+    assert_eq!(String::from_utf8(said.stderr).unwrap(), expect);
+    assert_eq!((said.status.code(), said.stdout), (Some(2), Vec::new()));
+    assert_eq!(server.end(), "");
 }

@@ -31,6 +31,7 @@ mod processes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use http::Glob;
 use serde::{Deserialize, Serialize};
 use telemetry::Nanos;
 
@@ -240,10 +241,9 @@ pub enum Coding {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheRule {
-    /// Glob over the decoded URL path, such as `/static/**/*.css`: it begins with a slash, `*` stays
-    /// within a folder (globset's `literal_separator`). Checked.
+    /// Glob over the decoded URL path, such as `/static/**/*.css`.
     #[serde(rename = "path", deserialize_with = "files::cache_path")]
-    pub glob: String,
+    pub glob: Glob,
     /// Value of `Cache-Control`: visible ASCII and spaces.
     #[serde(deserialize_with = "files::cache_value")]
     pub value: String,

@@ -47,7 +47,6 @@ mod accept;
 mod fallback;
 mod listing;
 
-mod cache_control;
 pub mod media_type;
 
 #[cfg(test)]

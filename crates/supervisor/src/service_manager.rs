@@ -205,11 +205,9 @@ fn line(status: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::io::Read;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
+    use std::os::fd::IntoRawFd;
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::path::Path;
-    use std::process::{Command, Output, Stdio};
 
     use super::*;
 
@@ -301,67 +299,28 @@ mod tests {
         check(&[("WATCHDOG_USEC", "soon")], None);
     }
 
-    /// Set in a copy of this test program that stands for a service.
-    const SERVICE: &str = "MILEPOST_TEST_SERVICE";
-
-    /// Runs a test again as a service that is handed over two descriptors.
-    fn start_service(test: &str, first: OwnedFd, second: OwnedFd, names: &str) -> Output {
-        // The shell's id stays that of the program which takes its place.
-        let script =
-            "exec 3<&0 4<&1 0</dev/null 1>&2; LISTEN_PID=$$ exec \"$0\" --exact \"$1\" --nocapture";
-        Command::new("/bin/sh")
-            .args(["-c", script])
-            .arg(std::env::current_exe().unwrap())
-            .arg(format!("service_manager::tests::{test}"))
-            .env(SERVICE, "1")
-            .env("LISTEN_FDS", "2")
-            .env("LISTEN_FDNAMES", names)
-            .stdin(Stdio::from(first))
-            .stdout(Stdio::from(second))
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
-            .wait_with_output()
-            .unwrap()
+    fn taken(socket: impl Into<OwnedFd>) -> Result<InheritedSocket, StartFault> {
+        let socket = socket.into();
+        // As the service manager leaves it.
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).unwrap();
+        take(socket.into_raw_fd(), "web".to_owned())
     }
 
     #[test]
-    fn takes_over_sockets_with_their_names() {
-        if std::env::var_os(SERVICE).is_some() {
-            return take_over_as_service();
-        }
+    fn takes_over_listeners_for_itself_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
-        let (tcp, unix) = (
-            TcpListener::bind("127.0.0.1:0").unwrap(),
-            UnixListener::bind(&path).unwrap(),
-        );
-        let mut clients: [Box<dyn Read>; 2] = [
-            Box::new(TcpStream::connect(tcp.local_addr().unwrap()).unwrap()),
-            Box::new(UnixStream::connect(&path).unwrap()),
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = [
+            ListenAddr::Tcp(tcp.local_addr().unwrap()),
+            ListenAddr::Unix(path.clone()),
         ];
-        let test = "takes_over_sockets_with_their_names";
-        let ended = start_service(test, tcp.into(), unix.into(), "web:local");
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(ended.status.success(), "{said}");
-        for client in &mut clients {
-            let mut byte = [0];
-            client.read_exact(&mut byte).unwrap();
-            assert_eq!(&byte, b"!");
-        }
-    }
-
-    fn take_over_as_service() {
-        let sockets = inherited().unwrap();
-        let names: Vec<&str> = sockets.iter().map(|socket| socket.name.as_str()).collect();
-        assert_eq!(names, ["web", "local"]);
-        assert!(matches!(sockets[0].at, ListenAddr::Tcp(at) if at.ip().is_loopback()));
-        assert!(matches!(&sockets[1].at, ListenAddr::Unix(path) if path.ends_with("a.sock")));
-        for inherited in &sockets {
+        let sockets = [taken(tcp), taken(UnixListener::bind(&path).unwrap())];
+        for (socket, at) in sockets.into_iter().zip(at) {
+            let inherited = socket.unwrap();
+            assert_eq!(inherited.at, at);
             let flags = rustix::io::fcntl_getfd(&inherited.socket).unwrap();
             assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
-            let waiting = rustix::net::accept(&inherited.socket).unwrap();
-            rustix::io::write(&waiting, b"!").unwrap();
             let nobody = rustix::net::accept(&inherited.socket).unwrap_err();
             assert_eq!(nobody, rustix::io::Errno::WOULDBLOCK);
         }
@@ -369,30 +328,15 @@ mod tests {
 
     #[test]
     fn refuses_what_cannot_be_accepted_from() {
-        if std::env::var_os(SERVICE).is_some() {
-            let fault = inherited().unwrap_err();
-            eprintln!("{fault}");
-            return;
-        }
-        let null = || OwnedFd::from(std::fs::File::open(Path::new("/dev/null")).unwrap());
+        let check = |socket: OwnedFd, expect: &str| {
+            let fault = taken(socket).err().unwrap().to_string();
+            let expect = format!("socket `web`: {expect}");
+            assert!(fault.contains(&expect), "{fault}");
+        };
         let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let connected = UnixStream::pair().unwrap();
-        let listening = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
-        for (first, names, expect) in [
-            (null(), "a:b", "socket `a`: it is no socket"),
-            (
-                datagrams.into(),
-                "a:b",
-                "socket `a`: it is no stream socket",
-            ),
-            (connected.0.into(), "a:b", "socket `a`: it does not listen"),
-            (listening(), "a:b", "socket `b`: it is no socket"),
-            (listening(), "a:b:c", "invalid LISTEN_FDNAMES"),
-        ] {
-            let test = "refuses_what_cannot_be_accepted_from";
-            let ended = start_service(test, first, null(), names);
-            let said = String::from_utf8_lossy(&ended.stderr);
-            assert!(said.contains(expect), "{expect}: {said}");
-        }
+        let null = std::fs::File::open("/dev/null").unwrap();
+        check(null.into(), "it is no socket");
+        check(datagrams.into(), "it is no stream socket");
+        check(UnixStream::pair().unwrap().0.into(), "it does not listen");
     }
 }

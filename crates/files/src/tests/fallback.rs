@@ -7,11 +7,11 @@ fn app() -> Fixture {
         config.statics[0].fallback = Some("app/shell.html".to_owned());
         config.file_serving.cache_control = vec![
             CacheRule {
-                glob: "/s/app/shell.html".to_owned(),
+                glob: Glob::new("/s/app/shell.html").unwrap(),
                 value: "no-cache".to_owned(),
             },
             CacheRule {
-                glob: "/**".to_owned(),
+                glob: Glob::new("/**").unwrap(),
                 value: "immutable".to_owned(),
             },
         ];

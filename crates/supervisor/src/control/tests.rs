@@ -281,28 +281,6 @@ fn says_why_a_named_socket_cannot_be_opened() {
 }
 
 #[test]
-fn goes_on_without_a_socket_where_no_folder_can_be_used() {
-    let place = Place::new();
-    // Nobody's number, for whom every folder is somebody else's.
-    let who = Who {
-        uid: own_uid() + 54_321,
-        runtime_dir: None,
-    };
-    let folder = who.folders().remove(0);
-    fs::create_dir_all(&folder).unwrap();
-    let wish = typed::ControlConfig::Auto;
-    let (control, warnings) = Control::open(&wish, Some(&place.path("m.toml")), &who, &[]).unwrap();
-    fs::remove_dir(&folder).unwrap();
-    assert!(control.is_none());
-    let expect = format!(
-        "no control socket: `{}`: it belongs to user {}; ",
-        folder.display(),
-        own_uid()
-    );
-    assert!(warnings[0].starts_with(&expect), "{warnings:?}");
-}
-
-#[test]
 fn reads_a_request_that_comes_in_pieces_and_refuses_one_that_comes_too_slowly() {
     let place = Place::new();
     let mut control = place.open_named();

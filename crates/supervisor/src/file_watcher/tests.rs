@@ -254,18 +254,6 @@ fn reports_named_files_whatever_their_name() {
 }
 
 #[test]
-fn many_writes_are_one_change() {
-    both(&[], &[], |bed| {
-        for at in 0..300 {
-            write(&bed.path(&format!("app/m{at:03}.py")), "code");
-        }
-        let changes = bed.changes();
-        assert_eq!(changes[0], "app/m000.py");
-        assert!(changes.len() < 10, "{changes:?}");
-    });
-}
-
-#[test]
 fn waits_for_the_last_change_but_not_for_ever() {
     let start = Stamp(1_000_000_000);
     let mut pending = PendingChange {

@@ -1,15 +1,10 @@
 //! The table with real sockets and real connections.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
 use super::change::Committed;
@@ -17,9 +12,6 @@ use super::*;
 use config::typed::{Bind, Listen, Steering};
 use ipc::ListenAddr;
 
-const CLIENTS: usize = 4;
-/// A client that gets no answer for so long is lost.
-const PATIENCE: Duration = Duration::from_secs(60);
 const LATER: Duration = Duration::from_secs(3600);
 
 fn config(binds: Vec<Bind>) -> Config {
@@ -69,204 +61,6 @@ fn connect(at: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What stands for processes: it accepts from the sockets that it was told of and counts.
-#[derive(Default)]
-struct Crowd {
-    listeners: Mutex<Vec<(u16, OwnedFd)>>,
-    /// Connections by epoch and socket.
-    accepted: Mutex<BTreeMap<(u8, u16), usize>>,
-    /// In which clients begin their connections.
-    epoch: AtomicU8,
-    /// The one in which each client is.
-    seen: [AtomicU8; CLIENTS],
-    answered: AtomicUsize,
-    lost: AtomicUsize,
-    /// Clients begin no further connections.
-    is_over: AtomicBool,
-    /// Nobody needs the processes any more.
-    is_empty: AtomicBool,
-}
-
-impl Crowd {
-    /// What the supervisor does after each change.
-    fn start_accepting(&self, sockets: &Sockets) {
-        let listeners = sockets.listeners();
-        let listeners = listeners.iter().map(|listener| {
-            let (_, socket) = sockets.listener(listener.key.listener(0)).unwrap();
-            (listener.key.index, socket.try_clone_to_owned().unwrap())
-        });
-        *self.listeners.lock().unwrap() = listeners.collect();
-    }
-
-    fn accept(&self) {
-        let tick = Timespec {
-            tv_sec: 0,
-            tv_nsec: 5_000_000,
-        };
-        while !self.is_empty.load(Ordering::Relaxed) {
-            let listeners: Vec<(u16, OwnedFd)> = {
-                let listeners = self.listeners.lock().unwrap();
-                let copies = listeners
-                    .iter()
-                    .map(|(index, socket)| (*index, socket.try_clone().unwrap()));
-                copies.collect()
-            };
-            let mut polled: Vec<PollFd<'_>> = listeners
-                .iter()
-                .map(|(_, socket)| PollFd::new(socket, PollFlags::IN))
-                .collect();
-            poll(&mut polled, Some(&tick)).unwrap();
-            for (index, socket) in &listeners {
-                while let Ok(accepted) = rustix::net::accept(socket) {
-                    self.answer(*index, TcpStream::from(accepted));
-                }
-            }
-        }
-    }
-
-    fn answer(&self, index: u16, mut client: TcpStream) {
-        let mut epoch = [0];
-        client.read_exact(&mut epoch).unwrap();
-        *self
-            .accepted
-            .lock()
-            .unwrap()
-            .entry((epoch[0], index))
-            .or_default() += 1;
-        client.write_all(&epoch).unwrap();
-    }
-
-    fn connect(&self, client: usize, to: SocketAddr) {
-        while !self.is_over.load(Ordering::Relaxed) {
-            let epoch = [self.epoch.load(Ordering::SeqCst)];
-            self.seen[client].store(epoch[0], Ordering::SeqCst);
-            let answered = connect(to).and_then(|mut stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.write_all(&epoch)?;
-                stream.read_exact(&mut [0])
-            });
-            let count = if answered.is_ok() {
-                &self.answered
-            } else {
-                &self.lost
-            };
-            count.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Waits until so many more clients have had their answers or not.
-    fn go_on(&self, more: usize) {
-        let count = || self.answered.load(Ordering::SeqCst) + self.lost.load(Ordering::SeqCst);
-        let enough = count() + more;
-        while count() < enough {
-            thread::yield_now();
-        }
-    }
-
-    /// Begins an epoch, and waits until all connections of earlier ones are over.
-    fn begin(&self, epoch: u8) {
-        self.epoch.store(epoch, Ordering::SeqCst);
-        let is_late = |seen: &AtomicU8| seen.load(Ordering::SeqCst) != epoch;
-        while self.seen.iter().any(is_late) {
-            thread::yield_now();
-        }
-    }
-
-    /// The sockets that got connections in an epoch.
-    fn used(&self, epoch: u8) -> Vec<u16> {
-        let accepted = self.accepted.lock().unwrap();
-        let of = accepted.keys().filter(|(of, _)| *of == epoch);
-        of.map(|(_, index)| *index).collect()
-    }
-}
-
-/// Lets all threads end, however the test does.
-struct Ends<'a>(&'a Crowd);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Relaxed);
-        self.0.is_empty.store(true, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn loses_nobody_when_eight_become_three_and_eight_again() {
-    let (config, mut sockets) = open(vec![any_port()], 8);
-    let to = at(&sockets, 0);
-    let crowd = &Crowd::default();
-    crowd.start_accepting(&sockets);
-    // A process that does not execute: its copy of a socket stays open.
-    let (_, stubborn) = sockets.listener(key(0, 7).listener(0)).unwrap();
-    let stubborn = stubborn.try_clone_to_owned().unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| crowd.accept());
-        let begin = |client| scope.spawn(move || crowd.connect(client, to));
-        let clients: Vec<_> = (0..CLIENTS).map(begin).collect();
-        let _ends = Ends(crowd);
-        crowd.go_on(400);
-
-        change(&mut sockets, &config, 3);
-        crowd.begin(1);
-        assert_eq!(sockets.listeners().len(), 8, "the surplus is adopted");
-        sockets.retire(Instant::now());
-        assert_eq!(sockets.listeners().len(), 8, "it is young");
-        crowd.go_on(400);
-        retire_all(&mut sockets, crowd);
-        crowd.go_on(400);
-
-        // Those that connect while the eight come back may get any of them.
-        crowd.begin(2);
-        change(&mut sockets, &config, 8);
-        crowd.start_accepting(&sockets);
-        crowd.begin(3);
-        crowd.go_on(800);
-        crowd.is_over.store(true, Ordering::Relaxed);
-        for client in clients {
-            client.join().unwrap();
-        }
-    });
-    assert_eq!(crowd.lost.load(Ordering::SeqCst), 0);
-    let answered = crowd.answered.load(Ordering::SeqCst);
-    assert_eq!(
-        crowd.accepted.lock().unwrap().values().sum::<usize>(),
-        answered
-    );
-    assert_eq!(crowd.used(1), [0, 1, 2]);
-    assert_eq!(crowd.used(3), [0, 1, 2, 3, 4, 5, 6, 7]);
-    let dead = rustix::net::accept(&stubborn).unwrap_err();
-    assert_eq!(dead, rustix::io::Errno::INVAL);
-}
-
-/// Lets the surplus grow old.
-fn retire_all(sockets: &mut Sockets, crowd: &Crowd) {
-    let mut now = Instant::now() + LATER;
-    let mut turns = 0;
-    while surplus_len(sockets) > 0 {
-        let before = sockets.listeners();
-        now = sockets.retire(now).unwrap_or(now);
-        if sockets.listeners() != before {
-            crowd.start_accepting(sockets);
-        }
-        turns += 1;
-        assert!(turns < 100, "the surplus stays");
-    }
-    assert_eq!(sockets.listeners().len(), sockets.groups[&0].wanted_len);
-    assert_eq!(sockets.retire(now), None);
-}
-
-fn surplus_len(sockets: &Sockets) -> usize {
-    let group = &sockets.groups[&0];
-    group.held.len() - group.wanted_len
-}
-
-/// Whether processes accept from other sockets after a look at the surplus.
-fn retires(sockets: &mut Sockets, now: Instant) -> bool {
-    let before = sockets.listeners();
-    sockets.retire(now);
-    sockets.listeners() != before
-}
-
 #[test]
 fn closes_no_socket_in_which_somebody_waits() {
     let (config, mut sockets) = open(vec![any_port()], 8);
@@ -276,6 +70,9 @@ fn closes_no_socket_in_which_somebody_waits() {
     assert_eq!(full.iter().sum::<u32>(), 200);
     assert!(full.iter().all(|waiting| *waiting > 0), "{full:?}");
     change(&mut sockets, &config, 3);
+    // A process that does not execute: its copy of a socket stays open.
+    let (_, stubborn) = sockets.listener(key(0, 7).listener(0)).unwrap();
+    let stubborn = stubborn.try_clone_to_owned().unwrap();
     clients.extend((0..100).map(|_| connect(to).unwrap()));
     assert_eq!(
         depths(&sockets)[3..],
@@ -302,7 +99,10 @@ fn closes_no_socket_in_which_somebody_waits() {
     assert_eq!(sockets.retire(old), Some(old + Duration::from_secs(1)));
     assert_eq!(surplus_len(&sockets), 5);
     sockets.retire(old + Duration::from_secs(1));
-    assert_eq!(surplus_len(&sockets), 0);
+    assert_eq!(sockets.addresses()[0].surplus_len, 0);
+    assert_eq!(sockets.retire(old + LATER), Retired::default());
+    let dead = rustix::net::accept(&stubborn).unwrap_err();
+    assert_eq!(dead, rustix::io::Errno::INVAL);
     let waiting: u32 = depths(&sockets).iter().sum();
     assert_eq!(waiting, 100 + full[..3].iter().sum::<u32>());
 }
