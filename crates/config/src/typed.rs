@@ -31,7 +31,6 @@ mod processes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use http::Glob;
 use serde::{Deserialize, Serialize};
 use telemetry::Nanos;
 
@@ -241,9 +240,10 @@ pub enum Coding {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheRule {
-    /// Glob over the decoded URL path, such as `/static/**/*.css`.
+    /// Glob over the decoded URL path, such as `/static/**/*.css`: it begins with a slash, `*` stays
+    /// within a folder (globset's `literal_separator`). Checked.
     #[serde(rename = "path", deserialize_with = "files::cache_path")]
-    pub glob: Glob,
+    pub glob: String,
     /// Value of `Cache-Control`: visible ASCII and spaces.
     #[serde(deserialize_with = "files::cache_value")]
     pub value: String,

@@ -47,6 +47,7 @@ mod accept;
 mod fallback;
 mod listing;
 
+mod cache_control;
 pub mod media_type;
 
 #[cfg(test)]

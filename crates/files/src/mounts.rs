@@ -5,8 +5,9 @@
 use std::io;
 
 use config::failure::{StartFault, plain};
-use config::typed::{CacheRule, Coding, Config, StaticMount};
+use config::typed::{Coding, Config, StaticMount};
 
+use super::cache_control::CacheControl;
 use super::cached_file::{Label, Retention};
 use super::media_type;
 use super::metadata::Devices;
@@ -18,8 +19,7 @@ pub(super) struct Mounts {
     pub(super) devices: Devices,
     /// Siblings that are looked for: different ones, the preferred first.
     pub(super) codings: Vec<Coding>,
-    /// In their order: the first that matches counts.
-    cache_rules: Vec<CacheRule>,
+    cache_control: CacheControl,
     /// Whether a folder without an index file is listed.
     pub(super) has_listing: bool,
     /// Larger files are not kept in memory.
@@ -52,6 +52,8 @@ impl Mounts {
     /// Opens every folder and keeps it open.
     pub(super) fn open(config: &Config) -> Result<Mounts, StartFault> {
         let serving = &config.file_serving;
+        let cache_control =
+            CacheControl::new(&serving.cache_control).map_err(|fault| glob_fault(&fault))?;
         let mut codings = serving.encodings.clone();
         // A coding that is named twice counts at its first place.
         codings.sort_by_key(|coding| serving.encodings.iter().position(|one| one == coding));
@@ -64,7 +66,7 @@ impl Mounts {
                 .collect::<Result<_, _>>()?,
             devices: Devices::default(),
             codings,
-            cache_rules: serving.cache_control.clone(),
+            cache_control,
             has_listing: serving.listing,
             entry_bytes_max: config.file_cache.entry_bytes_max as u64,
             writer_bytes_min: serving.writer_bytes_min as u64,
@@ -85,14 +87,14 @@ impl Mounts {
     ) -> Label<'_> {
         let url = |path: &[u8]| [self.list[mount].url.as_bytes(), b"/", path].concat();
         let file = url(&asked.file);
-        // A folder's page has two paths, its own and that of its index file.
+        // A folder's page has two paths, its own and that of its index file, and the first rule that matches either
+        // counts.
         let cache_control = match asked.folder() {
-            Some(b"") => cache_control(&self.cache_rules, &[&url(b""), &file]),
-            Some(folder) => {
-                let folder = url(&[folder, b"/"].concat());
-                cache_control(&self.cache_rules, &[&folder, &file])
-            }
-            None => cache_control(&self.cache_rules, &[&file]),
+            Some(b"") => self.cache_control.of(&[&url(b""), &file]),
+            Some(folder) => self
+                .cache_control
+                .of(&[&url(&[folder, b"/"].concat()), &file]),
+            None => self.cache_control.of(&[&file]),
         };
         Label {
             kind: media_type::of_path(&asked.file),
@@ -150,10 +152,13 @@ fn fault(mount: &StaticMount, cause: &io::Error) -> StartFault {
     }
 }
 
-/// The `Cache-Control` of the first rule that matches one of the paths.
-fn cache_control<'a>(rules: &'a [CacheRule], paths: &[&[u8]]) -> Option<&'a str> {
-    let matches = |rule: &&CacheRule| paths.iter().any(|path| rule.glob.matches(path));
-    rules.iter().find(matches).map(|rule| rule.value.as_str())
+/// The configuration checks each glob; all of them together can still be too large.
+fn glob_fault(fault: &globset::Error) -> StartFault {
+    StartFault {
+        what: "cannot serve files".to_owned(),
+        cause: format!("`Cache-Control` rules: {fault}"),
+        hint: None,
+    }
 }
 
 fn retention(bytes: u64, entry_bytes_max: u64, writer_bytes_min: u64) -> Retention {
@@ -169,31 +174,6 @@ fn retention(bytes: u64, entry_bytes_max: u64, writer_bytes_min: u64) -> Retenti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Glob;
-
-    #[test]
-    fn the_first_rule_that_matches_one_of_the_paths_counts() {
-        let rules = [
-            ("/s/**/*.{js,css}", "immutable"),
-            ("/s/one.html", "no-cache"),
-            ("/s/", "no-store"),
-            ("/s/*", "max-age=60"),
-        ]
-        .map(|(glob, value)| CacheRule {
-            glob: Glob::new(glob).unwrap(),
-            value: value.to_owned(),
-        });
-        let check = |paths: &[&[u8]], expect| {
-            assert_eq!(cache_control(&rules, paths), expect, "{paths:?}");
-        };
-        check(&[b"/s/deep/er/a.css"], Some("immutable"));
-        check(&[b"/s/\xff.css"], Some("immutable"));
-        check(&[b"/s/one.html"], Some("no-cache"));
-        check(&[b"/s/A.JS"], Some("max-age=60"));
-        check(&[b"/s/deep/two.html"], None);
-        check(&[b"/s/", b"/s/index.html"], Some("no-store"));
-        check(&[b"/s/", b"/s/one.html"], Some("no-cache"));
-    }
 
     #[test]
     fn keeps_small_files_reads_others_and_leaves_large_ones_open() {

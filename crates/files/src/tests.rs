@@ -9,7 +9,7 @@ mod siblings;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use http::{Glob, HeadIndex, HeadStep, HeadView, Limits};
+use http::{HeadIndex, HeadStep, HeadView, Limits};
 use telemetry::{Nanos, Stamp};
 
 use super::*;

@@ -24,7 +24,6 @@ mod head;
 mod scan;
 
 mod coding;
-mod glob;
 
 mod body;
 mod reply_head;
@@ -38,7 +37,6 @@ mod request_start;
 pub use body::{BodyDecoder, Decoded};
 pub use coding::{AcceptEncoding, quality};
 pub use fields::{Marks, is_field_value};
-pub use glob::Glob;
 pub use head::{
     BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Method, RequestHead, Scheme, Span,
     Version,

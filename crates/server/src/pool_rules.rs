@@ -17,7 +17,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use http::{Glob, HeadView};
+use globset::{Candidate, GlobBuilder, GlobMatcher};
+use http::HeadView;
 use queueing::Class;
 
 use crate::exchange::Ends;
@@ -58,7 +59,7 @@ enum PathTest {
     /// `/reports/**`, without its stars.
     Beginning(Vec<u8>),
     /// Any other glob, and the text that stands before its first wildcard.
-    Glob(Vec<u8>, Glob),
+    Glob(Vec<u8>, Box<GlobMatcher>),
     /// What no path fits: a glob that is none, which checks refuse.
     Nothing,
 }
@@ -76,6 +77,7 @@ struct Asked<'a> {
     view: HeadView<'a>,
     path: &'a [u8],
     ends: &'a Ends,
+    candidate: OnceCell<Candidate<'a>>,
     peer: OnceCell<Option<IpAddr>>,
 }
 
@@ -110,6 +112,7 @@ impl PoolSelector {
             view,
             path,
             ends,
+            candidate: OnceCell::new(),
             peer: OnceCell::new(),
         };
         let literal = self.literal.get(path).into_iter().flatten();
@@ -194,8 +197,8 @@ impl PathTest {
         if before.ends_with('/') && &path[wildcard..] == "**" {
             return PathTest::Beginning(before.into());
         }
-        match Glob::new(path) {
-            Ok(glob) => PathTest::Glob(before.into(), glob),
+        match GlobBuilder::new(path).literal_separator(true).build() {
+            Ok(glob) => PathTest::Glob(before.into(), Box::new(glob.compile_matcher())),
             Err(_) => PathTest::Nothing,
         }
     }
@@ -207,7 +210,7 @@ impl PathTest {
             PathTest::Literal(path) => (true, path.len(), 0),
             PathTest::Beginning(before) => (false, before.len(), 0),
             PathTest::Glob(before, glob) => {
-                let behind = glob.as_str()[before.len()..].trim_matches('*');
+                let behind = glob.glob().glob()[before.len()..].trim_matches('*');
                 (false, before.len(), 1 + behind.len())
             }
         }
@@ -219,7 +222,7 @@ impl PathTest {
             PathTest::Literal(path) => path == asked.path,
             PathTest::Beginning(before) => asked.path.starts_with(before),
             PathTest::Glob(before, glob) => {
-                asked.path.starts_with(before) && glob.matches(asked.path)
+                asked.path.starts_with(before) && glob.is_match_candidate(asked.candidate())
             }
             PathTest::Nothing => false,
         }
@@ -254,7 +257,12 @@ impl HostTest {
     }
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    fn candidate(&self) -> &Candidate<'a> {
+        self.candidate
+            .get_or_init(|| Candidate::from_bytes(self.path))
+    }
+
     /// A client on a unix socket has no address.
     fn peer(&self) -> Option<IpAddr> {
         *self.peer.get_or_init(|| self.ends.peer_host.parse().ok())

@@ -40,7 +40,7 @@ impl Check<'_> {
         let mut rules: Vec<CacheRule> = Vec::new();
         for Placed { value, origin } in &draft.cache_rules {
             if rules.iter().any(|rule| rule.glob == value.glob) {
-                let text = format!("`{}` has a rule already", value.glob.as_str());
+                let text = format!("`{}` has a rule already", value.glob);
                 self.statement(origin, text, "the first match counts: leave one out");
             }
             rules.push(value.clone());

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path};
 
-use http::Glob;
+use globset::GlobBuilder;
 use serde::Deserialize;
 
 use super::{Hint, did_you_mean, hinted, url_of};
@@ -14,7 +14,7 @@ const CODINGS: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 keys! {
     fallback_url: one(url_of) -> String, "the URL path of a `static` (as `/`)";
     fallback_file: one(beneath) -> String, "a file beneath the mounted folder (as `index.html`)";
-    cache_path: one(glob_checked) -> Glob, "a glob over paths (as `/static/**` or `*.css`)";
+    cache_path: one(glob_checked) -> String, "a glob over paths (as `/static/**` or `*.css`)";
     cache_value: one(field_value) -> String, "a value of Cache-Control (as `max-age=3600`)";
 }
 
@@ -59,7 +59,7 @@ fn beneath(file: &str) -> Result<String, Hint> {
 }
 
 /// A glob over the whole path. One that does not begin with a slash is meant to match in every folder.
-fn glob_checked(glob: &str) -> Result<Glob, Hint> {
+fn glob_checked(glob: &str) -> Result<String, Hint> {
     if glob.is_empty() {
         return hinted("for every file: `**`");
     }
@@ -67,12 +67,15 @@ fn glob_checked(glob: &str) -> Result<Glob, Hint> {
         true => glob.to_owned(),
         false => format!("/**/{glob}"),
     };
-    glob_of(&whole, glob)
+    is_glob(&whole, glob)?;
+    Ok(whole)
 }
 
-/// The glob `whole`; `written` is what a user knows of it.
-pub(super) fn glob_of(whole: &str, written: &str) -> Result<Glob, Hint> {
-    Glob::new(whole).map_err(|cause| Some(format!("`{written}` is not a glob: {cause}")))
+/// Whether `whole` is a glob; `written` is what a user knows of it.
+pub(super) fn is_glob(whole: &str, written: &str) -> Result<(), Hint> {
+    let built = GlobBuilder::new(whole).literal_separator(true).build();
+    let hint = |fault: globset::Error| Some(format!("`{written}` is not a glob: {}", fault.kind()));
+    built.map(drop).map_err(hint)
 }
 
 /// A field value of visible ASCII (RFC 9110 section 5.5).

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use telemetry::Nanos;
 
 use super::clients::client_network;
-use super::files::glob_of;
+use super::files::is_glob;
 use super::value::{self, Unit};
 use super::{Hint, hinted, is_token, is_url_path, one_of, smaller_first, span_or_off};
 use crate::options_table::{DAY, HOUR, MS, WAIT_LEAST};
@@ -187,7 +187,7 @@ fn path_of(text: &str) -> Result<String, Hint> {
             "paths are compared as sent: write spaces and letters beyond ASCII as escapes (`%20`)",
         );
     }
-    glob_of(text, text)?;
+    is_glob(text, text)?;
     Ok(text.to_owned())
 }
 

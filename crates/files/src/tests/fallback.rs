@@ -7,11 +7,11 @@ fn app() -> Fixture {
         config.statics[0].fallback = Some("app/shell.html".to_owned());
         config.file_serving.cache_control = vec![
             CacheRule {
-                glob: Glob::new("/s/app/shell.html").unwrap(),
+                glob: "/s/app/shell.html".to_owned(),
                 value: "no-cache".to_owned(),
             },
             CacheRule {
-                glob: Glob::new("/**").unwrap(),
+                glob: "/**".to_owned(),
                 value: "immutable".to_owned(),
             },
         ];

@@ -223,10 +223,10 @@ struct Parts {
 }
 
 fn fits_simply(rule: &PoolRule, parts: &Parts) -> bool {
-    let path = rule
-        .path
-        .as_ref()
-        .is_none_or(|glob| Glob::new(glob).unwrap().matches(parts.path.as_bytes()));
+    let path = rule.path.as_ref().is_none_or(|glob| {
+        let glob = GlobBuilder::new(glob).literal_separator(true).build();
+        glob.unwrap().compile_matcher().is_match(parts.path)
+    });
     let host = rule
         .host
         .as_ref()
