@@ -25,3 +25,18 @@ pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
 };
 pub use time::{Histogram, Nanos, Snapshot, Stamp, now};
+
+#[cfg(test)]
+mod tests {
+    /// A table of cases: what stands at the margin is an input, what is indented below it is what `said` makes of it.
+    #[track_caller]
+    pub(crate) fn check_cases(cases: &str, said: impl Fn(&str) -> String) {
+        let inputs = cases
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with(' '));
+        let found: String = inputs
+            .map(|input| format!("{input}\n    {}\n", said(input)))
+            .collect();
+        assert_eq!(found, cases.trim_start_matches('\n'), "\n{found}");
+    }
+}

@@ -216,6 +216,7 @@ fn signed_seconds(text: &[u8]) -> Option<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::check_cases;
 
     fn read(text: &str) -> Option<Line<'_>> {
         line(text.as_bytes(), &mut DateReader::default())
@@ -224,32 +225,33 @@ mod tests {
     const DATED: &str =
         r#"192.0.2.7 - bob [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 2326"#;
 
-    #[track_caller]
-    fn check(behind: &str, form: LineForm, total_ns: Option<u64>) {
-        let text = format!("{DATED}{behind}");
+    /// Form and total of a line that goes on with what stands behind the `+`.
+    fn said(behind: &str) -> String {
+        let text = behind.replacen('+', DATED, 1);
         let line = read(&text).expect(&text);
         assert_eq!((line.peer, line.user), (&b"192.0.2.7"[..], &b"bob"[..]));
         assert_eq!((line.method, line.target), (&b"GET"[..], &b"/x"[..]));
         assert_eq!((line.status, line.body_bytes), (Some(200), Some(2_326)));
-        let found = (line.form, line.spans.total);
-        assert_eq!(found, (form, total_ns.map(Nanos)), "{text}");
+        let total = line
+            .spans
+            .total
+            .map_or("-".to_owned(), |total| total.0.to_string());
+        format!("{:?} {total}", line.form)
     }
 
     #[test]
     fn tells_the_forms_apart() {
-        let combined = r#" "http://a/" "agent""#;
-        check("", LineForm::Common, None);
-        check(combined, LineForm::Combined, None);
-        check(
-            &format!("{combined} receive=0.000001 total=0.000009"),
-            LineForm::Phases,
-            Some(9_000),
-        );
-        check(
-            &format!(r#"{combined} receive=0.1 total=0.2 later=x "and" more"#),
-            LineForm::Phases,
-            Some(200_000_000),
-        );
+        let cases = r#"
++
+    Common -
++ "http://a/" "agent"
+    Combined -
++ "http://a/" "agent" receive=0.000001 total=0.000009
+    Phases 9000
++ "http://a/" "agent" receive=0.1 total=0.2 later=x "and" more
+    Phases 200000000
+"#;
+        check_cases(cases, said);
     }
 
     #[test]
@@ -298,30 +300,24 @@ mod tests {
 
     #[test]
     fn reads_partial_times_with_and_without_the_total() {
-        let combined = r#" "" "agent""#;
-        let times = r#" "971186136.000123 0.000110 0.000005 0.000001 0.245030""#;
-        let form = LineForm::NaviServer;
-        check(&format!("{combined}{times}"), form, Some(245_146_000));
-        check(
-            &format!("{combined} 0.245200{times}"),
-            form,
-            Some(245_200_000),
-        );
-        check(
-            &format!("{combined}{times} \"X-Header\" \"\""),
-            form,
-            Some(245_146_000),
-        );
-        // Without referer and agent.
-        check(times, form, Some(245_146_000));
-        check(&format!("{times} \"X-Header\""), form, Some(245_146_000));
-        // The clock was set back.
-        check(
-            &format!(r#"{combined} "1.0 -0.000001 0.5 0.0 -1.000000""#),
-            form,
-            Some(500_000_000),
-        );
-        let text = format!("{DATED}{combined}{times}");
+        // With and without the total, referer and agent; and one whose clock was set back.
+        let cases = r#"
++ "" "agent" "971186136.000123 0.000110 0.000005 0.000001 0.245030"
+    NaviServer 245146000
++ "" "agent" 0.245200 "971186136.000123 0.000110 0.000005 0.000001 0.245030"
+    NaviServer 245200000
++ "" "agent" "971186136.000123 0.000110 0.000005 0.000001 0.245030" "X-Header" ""
+    NaviServer 245146000
++ "971186136.000123 0.000110 0.000005 0.000001 0.245030"
+    NaviServer 245146000
++ "971186136.000123 0.000110 0.000005 0.000001 0.245030" "X-Header"
+    NaviServer 245146000
++ "" "agent" "1.0 -0.000001 0.5 0.0 -1.000000"
+    NaviServer 500000000
+"#;
+        check_cases(cases, said);
+        let times = r#" "" "agent" "971186136.000123 0.000110 0.000005 0.000001 0.245030""#;
+        let text = format!("{DATED}{times}");
         let line = read(&text).unwrap();
         assert_eq!(line.wall_ns, Some(971_186_136_000_123_000));
         assert_eq!(line.spans.run, Some(Nanos(245_031_000)));
@@ -339,63 +335,33 @@ mod tests {
             r#" "1 2 3 4 5""#,
             " - 0.1 .",
         ] {
-            check(
-                &format!(r#" "-" "agent"{behind}"#),
-                LineForm::Combined,
-                None,
-            );
+            let found = said(&format!(r#"+ "-" "agent"{behind}"#));
+            assert_eq!(found, "Combined -", "{behind}");
         }
     }
 
     #[test]
     fn reads_what_others_write() {
-        let check = |text: &str, peer: &str, user: &str, target: &str, status: Option<u16>| {
+        // httpd: nothing sent, quotes escaped by a backslash; the virtual host in front. NaviServer: thread name,
+        // user with spaces, seconds as time, only the path. nginx: a request that was none, no status of HTTP.
+        let cases = r#"
+2001:db8::1 - - [10/Oct/2000:13:55:36 -0700] "GET /\"x\" HTTP/1.0" 304 - "-" "a \"quoted\" \\"
+    2001:db8::1||/\"x\"|Some(304)
+shop.example:443 192.0.2.7 - bob [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 5
+    192.0.2.7|bob|/|Some(200)
+::1 -conn:main:0:1- "John Doe" [971186136] "/index.html" 200 5 "" ""
+    ::1|"John Doe"|/index.html|Some(200)
+192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "\x16\x03\x01" 400 157 "-" "-"
+    192.0.2.7|||Some(400)
+- - - [10/Oct/2000:13:55:36 +0000] "-" - 0
+    |||None
+"#;
+        check_cases(cases, |text| {
             let line = read(text).expect(text);
-            let found = (line.peer, line.user, line.target, line.status);
-            assert_eq!(
-                found,
-                (peer.as_bytes(), user.as_bytes(), target.as_bytes(), status),
-                "{text}"
-            );
-        };
-        // httpd: nothing sent, quotes escaped by a backslash, the virtual host in front.
-        check(
-            r#"2001:db8::1 - - [10/Oct/2000:13:55:36 -0700] "GET /\"x\" HTTP/1.0" 304 - "-" "a \"quoted\" \\""#,
-            "2001:db8::1",
-            "",
-            r#"/\"x\""#,
-            Some(304),
-        );
-        check(
-            r#"shop.example:443 192.0.2.7 - bob [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 5"#,
-            "192.0.2.7",
-            "bob",
-            "/",
-            Some(200),
-        );
-        // NaviServer: thread name, user with spaces, seconds as time, only the path.
-        check(
-            r#"::1 -conn:main:0:1- "John Doe" [971186136] "/index.html" 200 5 "" """#,
-            "::1",
-            "\"John Doe\"",
-            "/index.html",
-            Some(200),
-        );
-        // nginx: a request that was none, and no status of HTTP.
-        check(
-            r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "\x16\x03\x01" 400 157 "-" "-""#,
-            "192.0.2.7",
-            "",
-            "",
-            Some(400),
-        );
-        check(
-            r#"- - - [10/Oct/2000:13:55:36 +0000] "-" - 0"#,
-            "",
-            "",
-            "",
-            None,
-        );
+            let [peer, user, target] =
+                [line.peer, line.user, line.target].map(|part| String::from_utf8_lossy(part));
+            format!("{peer}|{user}|{target}|{:?}", line.status)
+        });
     }
 
     #[test]

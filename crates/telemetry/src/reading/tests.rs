@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::tests::check_cases;
 use crate::{
     Ending, Form, NO_POOL, Names, Phases, Queued, Record, Stamp, Style, Template, Writer, made_id,
 };
@@ -184,36 +185,32 @@ fn check_agents(line: &Line<'_>, record: &Record<'_>) {
 fn check_spans(line: &Line<'_>, record: &Record<'_>) {
     let run = record.phases.spans();
     let us = crate::record::WholeMicros::of(&run);
-    let spans = line.spans;
-    let found = [
-        spans.receive,
-        spans.queue,
-        spans.run,
-        spans.send,
-        spans.total,
-    ];
+    let KnownSpans {
+        receive,
+        queue,
+        run: ran,
+        send,
+        total,
+        cpu,
+        ..
+    } = line.spans;
     let expect = [us.receive, us.queue, us.run, us.send, us.total];
-    assert_eq!(found, expect.map(|us| Some(Nanos(us * 1_000))));
+    let expect = expect.map(|us| Some(Nanos(us * 1_000)));
+    assert_eq!([receive, queue, ran, send, total], expect);
     let cpu_us = run.cpu.0 / 1_000;
-    assert_eq!(spans.cpu, (cpu_us > 0).then_some(Nanos(cpu_us * 1_000)));
+    assert_eq!(cpu, (cpu_us > 0).then_some(Nanos(cpu_us * 1_000)));
 }
 
 /// A form says what it knows, and not that it is 0.
 fn check_queued(line: &Line<'_>, record: &Record<'_>) {
-    let Queued {
-        before,
-        waiting,
-        threads,
-        idle,
-        from_queue,
-    } = record.queued;
-    let (before_us, has_queue) = (before.0 / 1_000, threads > 0);
+    let queued = record.queued;
+    let (before_us, has_queue) = (queued.before.0 / 1_000, queued.threads > 0);
     let expect = KnownQueued {
         before: (before_us > 0).then_some(Nanos(before_us * 1_000)),
-        waiting: has_queue.then_some(waiting),
-        threads: has_queue.then_some(threads),
-        idle: has_queue.then_some(idle),
-        from_queue: has_queue.then_some(from_queue),
+        waiting: has_queue.then_some(queued.waiting),
+        threads: has_queue.then_some(queued.threads),
+        idle: has_queue.then_some(queued.idle),
+        from_queue: has_queue.then_some(queued.from_queue),
     };
     assert_eq!(line.queued, expect);
 }
@@ -500,32 +497,40 @@ fn refuses_templates_that_cannot_be_taken_apart() {
 
 #[test]
 fn reads_json_of_others_and_refuses_what_is_no_access_line() {
-    let mut reader = Reader::default();
-    let mut check = |text: &'static str, expect: Option<Option<u16>>| {
-        let found = reader.line(text.as_bytes()).map(|line| line.status);
-        assert_eq!(found, expect, "{text}");
-    };
-    let time = r#""time":"2000-10-10T13:55:36Z""#;
-    let leaked = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-    check(
-        leaked(format!(
-            r#"{{ {time} , "status" : 404 , "tls":{{"v":[1,"}}"]}}, "up":null }} "#
-        )),
-        Some(Some(404)),
-    );
-    check(leaked(format!(r#"{{"status":0,{time}}}"#)), Some(None));
-    check(r#"{"level":"info"}"#, None);
-    check("{}", None);
-    check(leaked(format!(r#"{{"status":200,{time}"#)), None);
-    check(leaked(format!(r#"{{"status":200,{time}}} more"#)), None);
-    check(
-        leaked(format!(r#"{{"status":200,{time},"total":"x"}}"#)),
-        Some(Some(200)),
-    );
-    for bad in ["1e", "-1e-3", "1e400", "1e9", "1ex"] {
-        let text = format!(r#"{{"status":200,{time},"total":{bad}}}"#);
-        check(leaked(text), None);
-    }
+    // `T` stands for a time.
+    let cases = r#"
+{ T , "status" : 404 , "tls":{"v":[1,"}"]}, "up":null }
+    Some(Some(404))
+{"status":0,T}
+    Some(None)
+{"level":"info"}
+    None
+{}
+    None
+{"status":200,T
+    None
+{"status":200,T} more
+    None
+{"status":200,T,"total":"x"}
+    Some(Some(200))
+{"status":200,T,"total":1e}
+    None
+{"status":200,T,"total":-1e-3}
+    None
+{"status":200,T,"total":1e400}
+    None
+{"status":200,T,"total":1e9}
+    None
+{"status":200,T,"total":1ex}
+    None
+"#;
+    check_cases(cases, |text| {
+        let text = text.replace('T', r#""time":"2000-10-10T13:55:36Z""#) + " ";
+        let status = Reader::default()
+            .line(text.as_bytes())
+            .map(|line| line.status);
+        format!("{status:?}")
+    });
 }
 
 #[test]

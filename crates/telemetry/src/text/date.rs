@@ -85,74 +85,41 @@ impl DateText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::check_cases;
 
-    fn check(unix_secs: u64, offset_secs: i32, clf: &str, rfc3339: &str) {
-        let wall_ns = unix_secs * NANOS_PER_SEC + 123_999;
-        assert_eq!(DateText::clf(offset_secs).clf_at(wall_ns), clf.as_bytes());
-        let mut out = Vec::new();
+    /// The time and the offset of a line such as `971186136 -25200`, in both forms.
+    fn said(line: &str) -> String {
+        let (unix_secs, offset_secs) = line.split_once(' ').expect("two numbers");
+        let wall_ns = unix_secs.parse::<u64>().expect("seconds") * NANOS_PER_SEC + 123_999;
+        let offset_secs = offset_secs.parse().expect("seconds");
+        let mut out = DateText::clf(offset_secs).clf_at(wall_ns).to_vec();
+        out.push(b' ');
         DateText::rfc3339(offset_secs).push_rfc3339(wall_ns, &mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), rfc3339);
+        String::from_utf8(out).expect("it is ASCII")
     }
 
     #[test]
-    fn shows_dates_that_calendars_trip_over() {
-        check(
-            0,
-            0,
-            "[01/Jan/1970:00:00:00 +0000]",
-            "1970-01-01T00:00:00.000123+00:00",
-        );
-        check(
-            951_782_400,
-            0,
-            "[29/Feb/2000:00:00:00 +0000]",
-            "2000-02-29T00:00:00.000123+00:00",
-        );
-        check(
-            951_868_800,
-            0,
-            "[01/Mar/2000:00:00:00 +0000]",
-            "2000-03-01T00:00:00.000123+00:00",
-        );
-        check(
-            1_735_689_599,
-            0,
-            "[31/Dec/2024:23:59:59 +0000]",
-            "2024-12-31T23:59:59.000123+00:00",
-        );
-        check(
-            4_107_542_400,
-            0,
-            "[01/Mar/2100:00:00:00 +0000]",
-            "2100-03-01T00:00:00.000123+00:00",
-        );
-    }
-
-    #[test]
-    fn shows_the_offset_that_it_was_given() {
-        check(
-            971_186_136,
-            -25_200,
-            "[10/Oct/2000:06:55:36 -0700]",
-            "2000-10-10T06:55:36.000123-07:00",
-        );
-        check(
-            971_186_136,
-            20_700,
-            "[10/Oct/2000:19:40:36 +0545]",
-            "2000-10-10T19:40:36.000123+05:45",
-        );
-        check(
-            971_186_136,
-            59,
-            "[10/Oct/2000:13:55:36 +0000]",
-            "2000-10-10T13:55:36.000123+00:00",
-        );
-        check(
-            971_186_136,
-            -1_800,
-            "[10/Oct/2000:13:25:36 -0030]",
-            "2000-10-10T13:25:36.000123-00:30",
-        );
+    fn shows_dates_that_calendars_trip_over_and_the_offset_that_it_was_given() {
+        let cases = "
+0 0
+    [01/Jan/1970:00:00:00 +0000] 1970-01-01T00:00:00.000123+00:00
+951782400 0
+    [29/Feb/2000:00:00:00 +0000] 2000-02-29T00:00:00.000123+00:00
+951868800 0
+    [01/Mar/2000:00:00:00 +0000] 2000-03-01T00:00:00.000123+00:00
+1735689599 0
+    [31/Dec/2024:23:59:59 +0000] 2024-12-31T23:59:59.000123+00:00
+4107542400 0
+    [01/Mar/2100:00:00:00 +0000] 2100-03-01T00:00:00.000123+00:00
+971186136 -25200
+    [10/Oct/2000:06:55:36 -0700] 2000-10-10T06:55:36.000123-07:00
+971186136 20700
+    [10/Oct/2000:19:40:36 +0545] 2000-10-10T19:40:36.000123+05:45
+971186136 59
+    [10/Oct/2000:13:55:36 +0000] 2000-10-10T13:55:36.000123+00:00
+971186136 -1800
+    [10/Oct/2000:13:25:36 -0030] 2000-10-10T13:25:36.000123-00:30
+";
+        check_cases(cases, said);
     }
 }

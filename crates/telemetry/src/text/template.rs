@@ -280,31 +280,22 @@ mod tests {
 
     #[test]
     fn names_the_unknown_field_and_the_nearest_one() {
-        check(
-            "{peer} {agnet}",
-            "there is no field `agnet` (character 8 of the template); did you mean `agent`?",
-        );
-        check(
-            "ü{Status}",
-            "there is no field `Status` (character 2 of the template); did you mean `status`?",
-        );
-        check(
-            "{request-bytes}",
-            "there is no field `request-bytes` (character 1 of the template); did you mean `request_bytes`?",
-        );
-        let all = "peer user time time_iso at request method target path query protocol status bytes \
-                   sent request_bytes host referer agent route pool driver process worker id receive queue run \
-                   send total gil cpu before waiting threads idle queued end cause";
-        check(
-            "{remote_addr}",
-            &format!(
-                "there is no field `remote_addr` (character 1 of the template); there are {all}"
-            ),
-        );
-        check(
-            "{}",
-            &format!("there is no field `` (character 1 of the template); there are {all}"),
-        );
+        let cases = "
+{peer} {agnet}
+    there is no field `agnet` (character 8 of the template); did you mean `agent`?
+ü{Status}
+    there is no field `Status` (character 2 of the template); did you mean `status`?
+{request-bytes}
+    there is no field `request-bytes` (character 1 of the template); did you mean `request_bytes`?
+";
+        crate::tests::check_cases(cases, shown);
+        let all = Template::field_names().collect::<Vec<_>>().join(" ");
+        for name in ["remote_addr", ""] {
+            let expect = format!(
+                "there is no field `{name}` (character 1 of the template); there are {all}"
+            );
+            check(&format!("{{{name}}}"), &expect);
+        }
     }
 
     #[test]
