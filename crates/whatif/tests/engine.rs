@@ -5,7 +5,7 @@ mod common;
 use common::{Pressures, Steps, alone, fixed};
 use queueing::{Class, Control, Pressure, SizeStep};
 use telemetry::Nanos;
-use whatif::{Arrival, Ending, Lock, Outcome, Pause, Setting, Sharing, Trace, simulate_traced};
+use whatif::{Arrival, Ending, Lock, Outcome, Pause, Setting, Trace, simulate_traced};
 
 fn arrivals(at_and_run_ms: &[(u64, u64)]) -> impl Iterator<Item = Arrival> {
     at_and_run_ms.iter().map(|&(at, run)| Arrival {
@@ -93,10 +93,7 @@ fn the_thread_that_went_idle_last_is_called_first() {
 #[test]
 fn those_that_run_together_slow_each_other_down() {
     let mut setting = alone(fixed(4, 9));
-    setting.sharing = Sharing {
-        sigma: 1.0,
-        kappa: 0.0,
-    };
+    setting.sharing.sigma = 1.0;
     // One lock: from 4 to 12 two share it, then the one that is left has 2 of its 10 ms to go.
     let (_, traces) = run(&setting, &[(0, 10), (4, 4)]);
     assert_eq!(times_ms(&traces), [(0.0, 14.0), (4.0, 12.0)]);
@@ -109,10 +106,7 @@ fn those_that_run_together_slow_each_other_down() {
 #[test]
 fn work_is_neither_lost_nor_made_by_sharing() {
     let mut setting = alone(fixed(8, 1_000));
-    setting.sharing = Sharing {
-        sigma: 1.0,
-        kappa: 0.0,
-    };
+    setting.sharing.sigma = 1.0;
     // Under one lock there is always one second of work done a second, however many share it.
     let many: Vec<_> = (0..1_000).map(|at| (at, 2 + at % 7)).collect();
     let (outcome, _) = run(&setting, &many);
@@ -259,15 +253,18 @@ fn a_full_queue_refuses_at_once() {
     );
 }
 
+fn two_and_a_question() -> impl Iterator<Item = Arrival> {
+    let classes = [Class::Normal, Class::Normal, Class::Health];
+    arrivals(&[(0, 10), (1, 10), (2, 1)])
+        .zip(classes)
+        .map(|(arrival, class)| Arrival { class, ..arrival })
+}
+
 #[test]
 fn threads_kept_for_health_wait_for_it() {
     let mut pool = fixed(2, 9);
     pool.settings.reserve_threads = 1;
-    let classes = [Class::Normal, Class::Normal, Class::Health];
-    let classed = arrivals(&[(0, 10), (1, 10), (2, 1)])
-        .zip(classes)
-        .map(|(arrival, class)| Arrival { class, ..arrival });
-    let (_, traces) = run_all(&alone(pool), classed);
+    let (_, traces) = run_all(&alone(pool), two_and_a_question());
     assert_eq!(times_ms(&traces), [(0.0, 10.0), (10.0, 20.0), (2.0, 3.0)]);
     assert!(traces[1].from_queue && !traces[2].from_queue);
 }
@@ -278,11 +275,7 @@ fn a_thread_that_wakes_counts_as_one_at_work_for_the_reserve() {
     pool.settings.reserve_threads = 1;
     let mut setting = alone(pool);
     setting.wakes = vec![Nanos::from_ms(3)];
-    let classes = [Class::Normal, Class::Normal, Class::Health];
-    let classed = arrivals(&[(0, 10), (1, 10), (2, 1)])
-        .zip(classes)
-        .map(|(arrival, class)| Arrival { class, ..arrival });
-    let (_, traces) = run_all(&setting, classed);
+    let (_, traces) = run_all(&setting, two_and_a_question());
     // The first thread to wake takes the question, which goes ahead, and then the first request; the other
     // was called for the question and stays idle.
     assert_eq!(times_ms(&traces), [(4.0, 14.0), (14.0, 24.0), (3.0, 4.0)]);

@@ -146,21 +146,6 @@ pub(crate) mod tests {
         }
     }
 
-    #[test]
-    fn more_threads_wait_less() {
-        let basis = basis();
-        let p95 = |threads| {
-            answer(&basis, &basis.requests, &fixed(threads))
-                .queue
-                .p95_ms
-        };
-        let found = [1, 2, 3].map(p95);
-        assert!(
-            found[0] > 1_000.0 && found[1] > 100.0 && found[2] == 0.0,
-            "{found:?}"
-        );
-    }
-
     fn steered(threads: usize) -> Variant {
         Variant {
             control: ControlMode::On,
@@ -199,22 +184,5 @@ pub(crate) mod tests {
         let basis = basis();
         let is_beyond = |threads| answer(&basis, &basis.requests, &fixed(threads)).is_beyond;
         assert_eq!([2, 4, 5].map(is_beyond), [false, false, true]);
-    }
-
-    #[test]
-    fn laws_need_no_log() {
-        let service = crate::Service::Constant(Nanos::from_ms(10));
-        let laws = Laws {
-            rates: vec![crate::Rate::steady(100.0, Nanos::from_secs(50))],
-            process: crate::ArrivalProcess::Even,
-            routes: vec![crate::Route::only(service)],
-        };
-        let requests = Requests::Made(laws);
-        let found = answer(&basis(), &requests, &fixed(2));
-        assert!((4_990..=5_000).contains(&found.arrived), "{found:?}");
-        assert!(
-            (found.busy - 0.5).abs() < 0.01 && found.total.p99_ms < 10.1,
-            "{found:?}"
-        );
     }
 }

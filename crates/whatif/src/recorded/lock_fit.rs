@@ -358,6 +358,12 @@ mod tests {
 
     const GAP_US: f64 = 8_000.0;
 
+    fn runs(recording: &Recording) -> Vec<Run> {
+        let moving = Moving::new(&[]);
+        let kept = recording.kept.iter();
+        kept.map(|one| Run::of(one, &moving)).collect()
+    }
+
     /// What a server of endless threads would log of requests that come by chance, compute for `cpu_us` and do
     /// something else for `free_us`: through the lock, or each on a processor of its own.
     fn logged(cpu_us: u64, free_us: u64, lock: Option<Lock>) -> Recording {
@@ -377,11 +383,7 @@ mod tests {
             .collect();
         if let Some(lock) = lock {
             let plain = recording(&all);
-            let runs: Vec<Run> = plain
-                .kept
-                .iter()
-                .map(|one| Run::of(one, &Moving::new(&[])))
-                .collect();
+            let runs = runs(&plain);
             let needs: Vec<Need> = runs
                 .iter()
                 .map(|run| run.need((run.lasted - run.computing) as f64))
@@ -452,13 +454,8 @@ mod tests {
         // The second one takes no time; the third begins when the first ends, and meets the fourth.
         let all = [(100, 50), (120, 0), (150, 40), (170, 100)].map(|(at, run)| seen(at, 0, run));
         let recording = recording(&all);
-        let moving = Moving::new(&[]);
-        let runs: Vec<Run> = recording
-            .kept
-            .iter()
-            .map(|one| Run::of(one, &moving))
-            .collect();
-        assert_eq!(together(&recording, &runs), [0, 0, 20_000, 20_000]);
+        let met = together(&recording, &runs(&recording));
+        assert_eq!(met, [0, 0, 20_000, 20_000]);
     }
 
     #[test]

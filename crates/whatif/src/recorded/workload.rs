@@ -158,6 +158,11 @@ mod tests {
     use super::super::tests::{recording, seen};
     use super::*;
 
+    const ONE_LOCK: Sharing = Sharing {
+        sigma: 1.0,
+        kappa: 0.0,
+    };
+
     fn runs_us(all: &[Seen], sharing: Sharing, pauses: &[Pause]) -> Vec<u64> {
         let workload = Workload::of(&recording(all), None, sharing, pauses, 1);
         let runs = workload.arrivals().map(|one| (one.run.0 + 500) / 1_000);
@@ -168,11 +173,7 @@ mod tests {
     fn what_others_added_is_taken_out() {
         let all = [seen(1, 0, 1_000), seen(501, 0, 1_000)];
         assert_eq!(runs_us(&all, Sharing::default(), &[]), [1_000, 1_000]);
-        let one_lock = Sharing {
-            sigma: 1.0,
-            kappa: 0.0,
-        };
-        assert_eq!(runs_us(&all, one_lock, &[]), [750, 750]);
+        assert_eq!(runs_us(&all, ONE_LOCK, &[]), [750, 750]);
     }
 
     #[test]
@@ -181,14 +182,8 @@ mod tests {
             process: 1,
             ..seen(501, 0, 1_000)
         };
-        let one_lock = Sharing {
-            sigma: 1.0,
-            kappa: 0.0,
-        };
-        assert_eq!(
-            runs_us(&[seen(1, 0, 1_000), other], one_lock, &[]),
-            [1_000, 1_000]
-        );
+        let all = [seen(1, 0, 1_000), other];
+        assert_eq!(runs_us(&all, ONE_LOCK, &[]), [1_000, 1_000]);
     }
 
     #[test]
@@ -199,16 +194,12 @@ mod tests {
         };
         // From the first arrival on.
         let all = [seen(1, 0, 1_000), seen(501, 0, 1_000), seen(2_001, 0, 100)];
-        let none = Sharing::default();
-        assert_eq!(runs_us(&all, none, &[pause(200, 400)]), [600, 900, 100]);
-        assert_eq!(
-            runs_us(&all, none, &[pause(200, 100), pause(900, 300)]),
-            [800, 700, 100]
-        );
-        assert_eq!(
-            runs_us(&all, none, &[pause(3_000, 300)]),
-            [1_000, 1_000, 100]
-        );
+        let check = |pauses: &[Pause], expect: [u64; 3]| {
+            assert_eq!(runs_us(&all, Sharing::default(), pauses), expect);
+        };
+        check(&[pause(200, 400)], [600, 900, 100]);
+        check(&[pause(200, 100), pause(900, 300)], [800, 700, 100]);
+        check(&[pause(3_000, 300)], [1_000, 1_000, 100]);
     }
 
     #[test]
@@ -229,18 +220,5 @@ mod tests {
             [20, 7_000, 7_000, 20]
         );
         assert_eq!(runs_us(&[refused(1, 0)], Sharing::default(), &[]), [0]);
-    }
-
-    #[test]
-    fn runs_can_be_given() {
-        let mut workload = Workload::of(
-            &recording(&[seen(1, 0, 20)]),
-            None,
-            Sharing::default(),
-            &[],
-            1,
-        );
-        workload.set_runs(&Service::Constant(Nanos::from_ms(3)), 1);
-        assert_eq!(workload.arrivals().next().unwrap().run, Nanos::from_ms(3));
     }
 }
