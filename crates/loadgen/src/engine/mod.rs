@@ -18,6 +18,7 @@ mod schedule;
 pub(crate) mod socket;
 mod tls;
 
+mod receive_stamps;
 mod response;
 mod stalls;
 mod tally;

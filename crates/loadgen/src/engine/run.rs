@@ -18,7 +18,7 @@ use crate::adversaries::AdversaryThread;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
 use crate::outcome::{Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ThreadUse, Times};
-use crate::plan::{Arrivals, Load, Plan, Tables};
+use crate::plan::{Arrivals, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -357,6 +357,7 @@ fn asked(plan: &Plan) -> Asked {
         in_flight: connections.in_flight,
         requests_each: connections.requests_each.map(Into::into),
         closing: connections.closing,
+        timestamps: plan.machine.timestamps,
         threads: plan.machine.threads,
         requests: plan
             .requests
@@ -382,6 +383,8 @@ fn times(tally: &Tally, plan: &Plan) -> Times {
         last_byte: Summary::from(&tally.last_byte),
         cycle: Summary::from(&tally.cycle),
         late: by_due.then(|| Summary::from(&tally.late)),
+        unread: (plan.machine.timestamps == Timestamps::Kernel)
+            .then(|| Summary::from(&tally.unread)),
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Flight {
     pub(crate) sent: Stamp,
     /// When the first byte of its reply was read; [`Stamp::ZERO`]: not yet.
     pub(crate) first_byte: Stamp,
+    /// When its last byte had arrived, by the kernel's stamps; [`Stamp::ZERO`]: when it was read.
+    pub(crate) arrived: Stamp,
 }
 
 /// Statuses have three digits.
@@ -64,6 +66,7 @@ pub(crate) struct Tally {
     pub(crate) last_byte: Distribution,
     pub(crate) cycle: Distribution,
     pub(crate) late: Distribution,
+    pub(crate) unread: Distribution,
     /// Right replies that came within the window, whenever they were due.
     within: u64,
     /// Requests that ended in the window, in any way.
@@ -113,10 +116,12 @@ impl Tally {
     #[inline]
     fn answered(&mut self, flight: &Flight, now: Stamp) {
         let from = self.from(flight);
+        let has_arrived = flight.arrived != Stamp::ZERO;
+        let arrived = if has_arrived { flight.arrived } else { now };
         // A request that was under way while the generator stood still would lie about the server by as much.
-        let is_disturbed = self.stalls.spoil(from, now);
+        let is_disturbed = self.stalls.spoil(from, arrived);
         if !is_disturbed {
-            self.second.latency.record(now.since(from));
+            self.second.latency.record(arrived.since(from));
         }
         self.second.answered += 1;
         self.all_ended += 1;
@@ -134,10 +139,14 @@ impl Tally {
         // From when it was due and not from when it left: a server that stops would otherwise be asked less while it
         // stops, and the requests that it kept from leaving would be missing (coordinated omission).
         if self.by_due {
-            self.latency.record(now.since(flight.due));
+            self.latency.record(arrived.since(flight.due));
         }
-        self.last_byte.record(now.since(flight.sent));
+        if has_arrived {
+            self.unread.record(now.since(arrived));
+        }
+        self.last_byte.record(arrived.since(flight.sent));
         self.first_byte.record(flight.first_byte.since(flight.sent));
+        // With the time of reading and not of arrival: turns follow each other without a gap.
         self.cycle.record(now.since(flight.began));
     }
 
@@ -234,6 +243,7 @@ impl Tally {
             (&mut self.last_byte, &other.last_byte),
             (&mut self.cycle, &other.cycle),
             (&mut self.late, &other.late),
+            (&mut self.unread, &other.unread),
         ] {
             mine.merge(theirs);
         }

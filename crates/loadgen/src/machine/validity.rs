@@ -6,6 +6,7 @@ use telemetry::Nanos;
 
 use crate::distribution::has_enough_beyond;
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
+use crate::plan::Timestamps;
 
 /// A generator that stood still for a greater share of the time has measured itself.
 const STALLED_SHARE: f64 = 0.01;
@@ -178,18 +179,30 @@ fn limited_remark(outcome: &Outcome) -> Option<Remark> {
     // Of a closed load; the rate of other ones is given, and lateness tells whether it was kept.
     let is_limit = share > LIMITED_SHARE && outcome.asked.load == "closed";
     let remedy = "more threads (`--threads`) on more processors";
-    if is_limit {
-        let text = format!(
-            "the generator was the limit, not the server: its thread {number} {took}; {remedy}"
-        );
-        return Some(Remark::new(Weight::Invalid, LIMITED, text));
+    match (is_limit, outcome.asked.timestamps) {
+        (true, Timestamps::Read) => {
+            let text = format!(
+                "the generator was the limit, not the server: its thread {number} {took}; {remedy}; \
+                 `--timestamps kernel` keeps its own queue out of the latency"
+            );
+            Some(Remark::new(Weight::Invalid, LIMITED, text))
+        }
+        (true, Timestamps::Kernel) => {
+            let text = format!(
+                "the generator was the limit, not the server: its thread {number} {took}. What it left unread is \
+                 in no latency, but the server could have answered more: {remedy}"
+            );
+            Some(Remark::new(Weight::Doubtful, LIMITED, text))
+        }
+        (false, Timestamps::Read) if share > BUSY_SHARE => {
+            let text = format!(
+                "the generator's thread {number} {took}, so that replies may have waited for it: {remedy}; \
+                 `--timestamps kernel` keeps that out of the latency"
+            );
+            Some(Remark::new(Weight::Doubtful, "generator-busy", text))
+        }
+        (false, _) => None,
     }
-    (share > BUSY_SHARE).then(|| {
-        let text = format!(
-            "the generator's thread {number} {took}, so that replies may have waited for it: {remedy}"
-        );
-        Remark::new(Weight::Doubtful, "generator-busy", text)
-    })
 }
 
 fn waited_remark(outcome: &Outcome) -> Option<Remark> {

@@ -39,6 +39,9 @@ pub(super) fn model(outcome: &Outcome) -> String {
     if outcome.times.late.is_some() {
         parts.push("latency from the intended start".to_owned());
     }
+    if outcome.times.unread.is_some() {
+        parts.push("kernel timestamps".to_owned());
+    }
     parts.push(counted(asked.connections as u64, "connection"));
     parts.push(format!("{} in flight", thousands(asked.in_flight as u64)));
     parts.push(match asked.requests_each {

@@ -22,7 +22,7 @@ mod sample;
 mod tests;
 
 /// All distributions of a run by their names in files; `None`: this kind of load has none.
-fn distributions(times: &Times) -> [(&'static str, Option<&Summary>); 6] {
+fn distributions(times: &Times) -> [(&'static str, Option<&Summary>); 7] {
     [
         ("latency", Some(&times.latency)),
         ("connect", Some(&times.connect)),
@@ -30,5 +30,6 @@ fn distributions(times: &Times) -> [(&'static str, Option<&Summary>); 6] {
         ("last_byte", Some(&times.last_byte)),
         ("cycle", Some(&times.cycle)),
         ("late", times.late.as_ref()),
+        ("unread", times.unread.as_ref()),
     ]
 }

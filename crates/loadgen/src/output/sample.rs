@@ -44,6 +44,7 @@ pub(super) fn empty() -> Outcome {
             in_flight: 1,
             requests_each: None,
             closing: Closing::Rst,
+            timestamps: Default::default(),
             threads: 1,
             requests: vec!["GET /".to_owned()],
             timeout_s: 10.0,
@@ -58,6 +59,7 @@ pub(super) fn empty() -> Outcome {
             last_byte: none(),
             cycle: none(),
             late: None,
+            unread: None,
         },
         series: Vec::new(),
         generator: Generator {
@@ -91,6 +93,7 @@ pub(super) fn closed() -> Outcome {
         last_byte: spread(20_000, 28_500.0, 1),
         cycle: spread(20_000, 28_600.0, 4),
         late: None,
+        unread: None,
     };
     run.series = series(2_000, 28_500.0);
     run.generator = Generator {

@@ -96,7 +96,7 @@ fn finite(outcome: &Outcome) -> Outcome {
 }
 
 /// Fields without a number, or without a value at all.
-const OPTIONAL: [&str; 9] = [
+const OPTIONAL: [&str; 10] = [
     "answered_within",
     "late",
     "lived",
@@ -106,6 +106,7 @@ const OPTIONAL: [&str; 9] = [
     "rate",
     "requests_each",
     "server",
+    "unread",
 ];
 
 fn settle(key: &str, value: &mut Value) {

@@ -235,7 +235,7 @@ impl Hostile {
         self.used += 1;
         match value {
             // Words that the types fix, and histograms, are left as they are.
-            _ if ["schema", "closing", "weight", "hdr"].contains(&key) => {}
+            _ if ["schema", "closing", "timestamps", "weight", "hdr"].contains(&key) => {}
             Value::Number(number) if number.is_f64() => {
                 *value = self.numbers[self.used % self.numbers.len()].into();
             }

@@ -259,6 +259,8 @@ pub struct Machine {
     pub tables: Tables,
     /// Processors that the threads may use; empty: any.
     pub cpus: Vec<usize>,
+    /// When a reply counts as arrived.
+    pub timestamps: Timestamps,
     /// Before a due request the loop spins so long instead of sleeping.
     pub spin: Nanos,
     /// Processes of the server to be watched; their children are watched with them.
@@ -272,6 +274,17 @@ pub enum Tables {
     Shared,
     /// Its own: each thread may have as many as the limit says.
     Own,
+}
+
+/// When a reply counts as arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timestamps {
+    /// When the generator has read it: what waits for a busy generator is in its latency.
+    #[default]
+    Read,
+    /// When this machine's kernel had it, by its own stamps (socket(7), SO_TIMESTAMPNS).
+    Kernel,
 }
 
 impl Plan {
@@ -311,7 +324,27 @@ impl Plan {
         let mut found = faults
             .into_iter()
             .filter_map(|(is_so, text)| is_so.then_some(text));
-        found.next().or_else(|| self.load_fault())
+        found
+            .next()
+            .or_else(|| self.timestamps_fault())
+            .or_else(|| self.load_fault())
+    }
+
+    /// Why the kernel's stamps are not to be had.
+    fn timestamps_fault(&self) -> Option<&'static str> {
+        if self.machine.timestamps == Timestamps::Read {
+            return None;
+        }
+        match (&self.target.scheme, &self.target.address) {
+            (Scheme::Https(_), _) => Some(
+                "the kernel's timestamps are of packets, not of what TLS makes of them: use \
+                 `--timestamps read`",
+            ),
+            (Scheme::Http, Address::Unix(_)) => {
+                Some("a unix socket has no timestamps of the kernel: use `--timestamps read`")
+            }
+            (Scheme::Http, Address::Ip(_)) => None,
+        }
     }
 
     /// Why nothing would leave, or nobody knows what.
@@ -479,5 +512,29 @@ mod tests {
                 begin,
             );
         }
+    }
+
+    #[test]
+    fn takes_the_kernels_timestamps_only_where_it_has_some() {
+        let kernel = |plan: &mut Plan| plan.machine.timestamps = Timestamps::Kernel;
+        check(kernel, "");
+        check(
+            |plan| {
+                kernel(plan);
+                plan.target.address = Address::Unix("/run/x".into());
+            },
+            "a unix socket has no timestamps",
+        );
+        check(
+            |plan| {
+                kernel(plan);
+                plan.target.scheme = Scheme::Https(Tls {
+                    server_name: "h.test".to_owned(),
+                    trust: TlsTrust::Anybody,
+                    resumes: true,
+                });
+            },
+            "the kernel's timestamps are of packets",
+        );
     }
 }

@@ -28,7 +28,7 @@ pub use keys::{FlagForm, FlagGroup, Key, LoadSpec, keys};
 pub use recording::Recording;
 
 use crate::engine::Fault;
-use crate::plan::{Machine, Plan, Tables};
+use crate::plan::{Machine, Plan, Tables, Timestamps};
 use reader::SpecReader;
 
 /// Where files come from that a load names, and what names of hosts mean.
@@ -109,12 +109,15 @@ fn machine(reading: &mut SpecReader<'_>) -> Machine {
         "rate",
         "requests of a rate are due at a time, others are not",
     );
+    let known = [("read", Timestamps::Read), ("kernel", Timestamps::Kernel)];
+    let timestamps = reading.value("timestamps", |text| values::choice(text, &known));
     Machine {
         threads: reading
             .value("threads", |text| values::count(text, 1, THREADS_LEN_MAX))
             .unwrap_or(1) as usize,
         tables: Tables::Shared,
         cpus: reading.value("cpus", values::cpus).unwrap_or_default(),
+        timestamps: timestamps.unwrap_or_default(),
         spin: spin.unwrap_or_default(),
         server_pids: pids,
     }

@@ -247,7 +247,7 @@ fn understands_what_a_reply_has_to_be() {
 #[test]
 fn understands_the_machine_and_the_misbehaving_clients() {
     let found = plan(
-        "threads=4 | cpus=1,2 | rate=9 | spin=60us | server_pid=7 | server_pid=8 | bad_clients=3:idle",
+        "threads=4 | cpus=1,2 | rate=9 | spin=60us | server_pid=7 | server_pid=8 | bad_clients=3:idle | timestamps=read",
     );
     let machine = found.machine;
     assert_eq!((machine.threads, machine.cpus), (4, vec![1, 2]));

@@ -36,6 +36,8 @@ pub enum Span {
     Cycle,
     /// `late-`: how long after its time a request was sent.
     Late,
+    /// `unread-`: how long a reply that had arrived waited to be read.
+    Unread,
 }
 
 /// Which figure of a distribution.
@@ -110,12 +112,13 @@ const PLAIN: [PlainFigure; 9] = [
     }),
 ];
 /// The one without a prefix is the last one: every name begins with it.
-const SPANS: [(&str, Span); 6] = [
+const SPANS: [(&str, Span); 7] = [
     ("connect-", Span::Connect),
     ("first-byte-", Span::FirstByte),
     ("last-byte-", Span::LastByte),
     ("cycle-", Span::Cycle),
     ("late-", Span::Late),
+    ("unread-", Span::Unread),
     ("", Span::Latency),
 ];
 const FIGURES: [(&str, Figure); 4] = [
@@ -247,6 +250,9 @@ impl Span {
                     "requests of a closed load are never late: only an open one has a clock".into(),
                 )
             }),
+            Span::Unread => times.unread.as_ref().ok_or_else(|| {
+                Unsaid("only `--timestamps kernel` tells how long replies lay unread".into())
+            }),
         }
     }
 }
@@ -350,7 +356,7 @@ fn unknown(name: &str) -> Fault {
         None => {
             "known are rps, mean, stdev, min, max, p50 to p99.99, failures, unsent, read, cpu, \
                  generator-rss, server-cpu, rss, switches, and times with connect-, first-byte-, \
-                 last-byte-, cycle- or late- before them"
+                 last-byte-, cycle-, late- or unread- before them"
                 .to_owned()
         }
     };

@@ -43,6 +43,7 @@ pub(crate) fn sample() -> Plan {
             threads: 1,
             tables: Tables::Shared,
             cpus: Vec::new(),
+            timestamps: Default::default(),
             spin: Nanos::ZERO,
             server_pids: Vec::new(),
         },

@@ -25,13 +25,14 @@ use rustix::event::{self, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use telemetry::{Nanos, Stamp, now};
 
+use super::receive_stamps::ReceiveStamps;
 use super::schedule::{Chooser, Schedule};
 use super::socket::{self, Remote, Sources};
 use super::tally::{Flight, Tally};
 use super::worker::{TICK, Ticker, Turn, Worker, WorkerResult};
 use super::{Fault, tls};
 use crate::outcome::Failure;
-use crate::plan::{Closing, Load, Scheme};
+use crate::plan::{Closing, Load, Scheme, Timestamps};
 use connection::{Connection, ConnectionState};
 
 /// Events taken by one look, and connections sent to in one pass. With the most that each can cost a turn stays
@@ -91,6 +92,7 @@ struct EventLoop<'a> {
     next_scan: Stamp,
     scan_pause: Nanos,
     needs_nodelay: bool,
+    receive_stamps: Option<ReceiveStamps>,
     burst: Burst,
     turn: Turn,
 }
@@ -149,6 +151,8 @@ impl<'a> EventLoop<'a> {
             next_scan: Stamp::ZERO,
             scan_pause: Nanos((plan.connections.timeout.0 / 20).clamp(TICK.0, 250_000_000)),
             needs_nodelay,
+            receive_stamps: (plan.machine.timestamps == Timestamps::Kernel)
+                .then(ReceiveStamps::new),
             remote,
             burst: if matches!(plan.load, Load::Burst) {
                 Burst::Gathering
@@ -179,6 +183,10 @@ impl<'a> EventLoop<'a> {
             match self.wait(&mut events) {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(error) => return Err(Fault::new(format!("epoll_wait failed: {error}"))),
+            }
+            // After the sleep and before the first read: the clock of the day may have been set meanwhile.
+            if let Some(stamps) = &mut self.receive_stamps {
+                stamps.set_clock();
             }
             for event in &events {
                 self.happened(*event);

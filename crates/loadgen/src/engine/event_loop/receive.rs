@@ -33,18 +33,22 @@ impl EventLoop<'_> {
         for _ in 0..READS_A_TURN {
             let got = self.receive(place, buffer);
             let at = now();
+            // What has arrived before it could be read; a clock that was set meanwhile says nothing.
+            let arrived = got
+                .as_ref()
+                .map_or(Stamp::ZERO, |(_, arrived)| (*arrived).min(at));
             if self.schedule.is_none() && at >= self.tally.window.end {
                 // Beyond the counted time: the request was unfinished at its end, and the next turn is the last.
                 return false;
             }
             match got {
-                Ok(0) => {
+                Ok((0, _)) => {
                     self.ended(place, at);
                     return false;
                 }
-                Ok(bytes) => {
+                Ok((bytes, _)) => {
                     self.tally.read(bytes, at);
-                    if !self.take(place, &buffer[..bytes], at) {
+                    if !self.take(place, &buffer[..bytes], arrived, at) {
                         return false;
                     }
                     let is_plain = self.connections[place as usize].tls.is_none();
@@ -64,20 +68,25 @@ impl EventLoop<'_> {
         true
     }
 
+    /// Bytes, and when they arrived by the kernel's stamps; [`Stamp::ZERO`]: nobody says.
     #[inline]
-    fn receive(&mut self, place: u32, buffer: &mut [u8]) -> io::Result<usize> {
+    fn receive(&mut self, place: u32, buffer: &mut [u8]) -> io::Result<(usize, Stamp)> {
         let connection = &mut self.connections[place as usize];
         let Some(descriptor) = &connection.socket else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
-        match &mut connection.tls {
-            None => Ok(recv(descriptor, buffer, RecvFlags::empty())?.0),
-            Some(link) => link.recv(descriptor, buffer),
+        if let Some(stamps) = &mut self.receive_stamps {
+            return stamps.receive(descriptor, buffer);
         }
+        let bytes = match &mut connection.tls {
+            None => recv(descriptor, buffer, RecvFlags::empty())?.0,
+            Some(link) => link.recv(descriptor, buffer)?,
+        };
+        Ok((bytes, Stamp::ZERO))
     }
 
     /// Takes bytes of replies; whether the connection is still there.
-    fn take(&mut self, place: u32, bytes: &[u8], at: Stamp) -> bool {
+    fn take(&mut self, place: u32, bytes: &[u8], arrived: Stamp, at: Stamp) -> bool {
         let mut used = 0;
         while used < bytes.len() {
             let connection = &self.connections[place as usize];
@@ -92,9 +101,16 @@ impl EventLoop<'_> {
                 self.unasked(place, at);
                 return false;
             }
+            // A reply from before its request is one that was read late, by a clock that was set since.
+            let arrived = if arrived < flight.sent {
+                Stamp::ZERO
+            } else {
+                arrived
+            };
             if flight.first_byte == Stamp::ZERO {
-                flight.first_byte = at;
+                flight.first_byte = if arrived == Stamp::ZERO { at } else { arrived };
             }
+            flight.arrived = arrived;
             let standard = &self.worker.shared.standards[flight.kind as usize];
             let fed = self.connections[place as usize]
                 .response

@@ -10,8 +10,8 @@ use telemetry::{Stamp, now};
 
 use super::connection::ConnectionState;
 use super::{Burst, EVENTS_LEN, EventLoop, FULL_QUEUE_RETRY, PAUSE};
-use crate::engine::socket;
 use crate::engine::tls::HandshakeState;
+use crate::engine::{receive_stamps, socket};
 use crate::outcome::Failure;
 use crate::plan::Closing;
 
@@ -91,6 +91,9 @@ impl<'a> EventLoop<'a> {
             Ok(descriptor) => {
                 if self.needs_nodelay {
                     socket::set_nodelay(&descriptor);
+                }
+                if self.receive_stamps.is_some() {
+                    receive_stamps::ask_for(&descriptor);
                 }
                 let connection = &mut self.connections[place as usize];
                 connection.is_retrying = false;

@@ -39,6 +39,7 @@ fn flight(began: u64, due: u64, sent: u64, first_byte: u64) -> Flight {
         due: Stamp(due),
         sent: Stamp(sent),
         first_byte: Stamp(first_byte),
+        arrived: Stamp::ZERO,
     }
 }
 

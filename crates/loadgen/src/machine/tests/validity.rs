@@ -5,6 +5,7 @@ use telemetry::Nanos;
 use super::super::judge;
 use crate::distribution::{Distribution, Summary};
 use crate::outcome::{Asked, Generator, Outcome, ServerUse, ThreadUse, Times, Weight};
+use crate::plan::Timestamps;
 
 /// A run of ten seconds without a fault, on two processors.
 fn good() -> Outcome {
@@ -69,7 +70,7 @@ fn says_what_each_fault_means() {
         outcome.asked.load = "open, constant".to_owned();
         outcome.generator.threads[1].cpu_share = 0.95;
     };
-    let cases: [(Change, Option<(Weight, &str)>); 25] = [
+    let cases: [(Change, Option<(Weight, &str)>); 27] = [
         (|_| {}, None),
         (
             |outcome| outcome.times.late = Some(all(101)),
@@ -98,6 +99,20 @@ fn says_what_each_fault_means() {
                 outcome.seconds = 0.09;
                 outcome.generator.threads[1].cpu_share = 1.0;
                 outcome.generator.threads[1].cpu_s = 0.09;
+            },
+            None,
+        ),
+        (
+            |outcome| {
+                outcome.asked.timestamps = Timestamps::Kernel;
+                outcome.generator.threads[1].cpu_share = 0.91;
+            },
+            Some((Doubtful, "generator-limited")),
+        ),
+        (
+            |outcome| {
+                outcome.asked.timestamps = Timestamps::Kernel;
+                outcome.generator.threads[1].cpu_share = 0.76;
             },
             None,
         ),

@@ -123,6 +123,10 @@ pub(super) const KEYS: &[Key] = crate::key_table! {
             doc: "More threads are used if one table of descriptors is too small for the connections."
         }
         "cpus" "Processors that the threads may use: `0,2-3`" { placeholder: "LIST", example: "1" }
+        "timestamps" "Time of arrival of a reply: read (by the generator) or kernel (received by this machine)" {
+            placeholder: "WHEN", default: "read", choices: &["read", "kernel"],
+            doc: "With `kernel`, the time that a reply waits for a busy generator is not part of its latency and has a row of its own, `unread`. Needs TCP without TLS."
+        }
         "spin" "Time to spin instead of sleeping before a request is due" {
             placeholder: "TIME", default: "0", example: "60us",
             doc: "Requests of a rate then leave within a microsecond of their time, and cost more processor time."

@@ -2,6 +2,7 @@
 
 mod clock;
 mod hostile;
+mod timestamps;
 mod tls;
 
 use std::io::{Read, Write};
