@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from serving import COMMAND
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
@@ -15,6 +18,7 @@ pytest.importorskip("tomllib")
 
 from lab import report, weighttp  # noqa: E402
 from lab.experiments import spec, tables  # noqa: E402
+from lab.experiments.command import flags  # noqa: E402
 from lab.experiments.tables import Finding, Findings  # noqa: E402
 from lab.scenario import Bar, Row, Sample, Scenario, worst  # noqa: E402
 from lab.toolbox import Unusable  # noqa: E402
@@ -82,6 +86,18 @@ def test_a_scenario_file_can_be_read(name: str) -> None:
         assert experiment.points_of(server)
         for file in (*experiment.files, *server.files):
             assert file.content()
+
+
+@pytest.mark.parametrize("name", spec.names())
+def test_every_key_of_a_load_is_a_flag_of_the_generator(name: str) -> None:
+    done = subprocess.run([COMMAND, "bench", "--help"], capture_output=True, text=True, check=True)
+    loads = [
+        point.load
+        for point in spec.read(spec.FOLDER / f"{name}.toml").points
+        if point.generator == "milepost"
+    ]
+    used = {word for load in loads for word in flags(load) if word.startswith("--")}
+    assert not {flag for flag in used if not re.search(rf"{flag}\b", done.stdout)}
 
 
 def test_every_published_table_stands_in_an_experiment_with_all_its_columns() -> None:
