@@ -1,6 +1,6 @@
 //! The configuration as it is meant: typed values with their defaults, ready for use.
 //!
-//! Taken from `options_table` (what people wrote, from flags, environment and TOML) and read by every room;
+//! Taken from `options_table` (what people wrote, from flags, environment and TOML) and read by every module;
 //! holds no text form, no file positions and no I/O.
 
 /// Structures with the values of their fields before anything is set: those of their types where none is named.

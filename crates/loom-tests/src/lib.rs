@@ -16,7 +16,7 @@ mod queue;
 mod run_guard;
 
 mod sync {
-    //! Loom's primitives under the names that these rooms use.
+    //! Loom's primitives under the names that these modules use.
     use std::task::Waker;
 
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};

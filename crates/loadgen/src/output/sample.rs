@@ -1,4 +1,4 @@
-//! Runs that never were: what the tests of this room show.
+//! Runs that never were: what the tests of this module show.
 
 use std::collections::BTreeMap;
 

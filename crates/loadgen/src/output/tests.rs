@@ -1,4 +1,4 @@
-//! Tests of the whole room: what is shown as it was agreed, whatever the numbers and texts are.
+//! Tests of the whole module: what is shown as it was agreed, whatever the numbers and texts are.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
