@@ -1,5 +1,5 @@
 # The commands are `make demo`, `make check`, `make test` and `make site`; tools/ holds what they do.
-.PHONY: help demo check test lab docs site freethreaded
+.PHONY: help demo check test lab docs site wheels freethreaded
 
 help:
 	@echo 'make demo          build and serve examples/bookshop (PORT=8000)'
@@ -9,6 +9,7 @@ help:
 	@echo 'make lab-NAME      one of them, as lab-peers or lab-slow (ARGS="--only never-read")'
 	@echo 'make docs          write the generated reference pages and tables'
 	@echo 'make site          build the documentation site (target/site), with its links checked'
+	@echo 'make wheels        build what is published: wheels for each CPython, and the command without Python (dist/)'
 	@echo 'make freethreaded  build a free-threaded CPython for the tests, once'
 
 demo:
@@ -31,6 +32,9 @@ docs:
 
 site:
 	@tools/site.sh
+
+wheels:
+	@tools/wheels.sh $(ARGS)
 
 freethreaded:
 	@tools/freethreaded.sh
