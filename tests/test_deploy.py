@@ -21,9 +21,10 @@ from pathlib import Path
 import pytest
 
 from raw import Client, request
-from serving import DEADLINE_S, Milepost, free_port, until
+from serving import COMMAND, DEADLINE_S, Milepost, environment, free_port, until
 
-PAGE = Path(__file__).resolve().parent.parent / "docs/guide/deploy.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, DEPLOY = ROOT / "docs/guide/deploy.md", ROOT / "deploy"
 HOST = "shop.example"
 APP = """
 from flask import Flask, jsonify, request
@@ -164,3 +165,38 @@ def test_caddy_in_front_passes_scheme_and_client(tmp_path: Path, shop: Milepost)
     arguments = ["caddy", "run", "--adapter", "caddyfile", "--config", "Caddyfile"]
     with proxy(*arguments, port=port, folder=tmp_path, **folders):
         check(port)
+
+
+def test_the_configuration_for_the_unit_is_right_but_for_its_folders(tmp_path: Path) -> None:
+    text = replaced(
+        (DEPLOY / "milepost.toml").read_text(),
+        {"/srv/shop/static": str(tmp_path), "/run/milepost": str(tmp_path)},
+    )
+    (tmp_path / "milepost.toml").write_text(text)
+    (tmp_path / "shop.py").write_text("def app(environ, start_response): ...\n")
+    checked = subprocess.run(
+        [COMMAND, "check", "--config", "milepost.toml"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("needs systemd-analyze")
+    unit = (DEPLOY / "milepost.service").read_text().replace("/srv/shop/venv/bin/milepost", str(COMMAND))
+    (tmp_path / "milepost.service").write_text(unit)
+    (tmp_path / "milepost.socket").write_text((DEPLOY / "milepost.socket").read_text())
+    # A missing user of the distribution, which it names too, is no fault of the unit.
+    argv = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "milepost.service")]
+    verified = subprocess.run(argv, capture_output=True, text=True)
+    assert "milepost." not in verified.stderr, verified.stderr
+    assert "Type=notify\n" in unit and "ExecReload=" in unit
+
+
+def test_the_page_shows_the_dockerfile_as_it_is() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines(keepends=True)
+    assert block("dockerfile", "FROM") == "".join(line for line in lines if not line.startswith("#"))
