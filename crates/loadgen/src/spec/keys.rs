@@ -162,12 +162,17 @@ impl LoadSpec {
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             return false;
         };
-        let texts = self.texts.entry(key.name).or_default();
         if key.form != FlagForm::Repeated {
-            texts.clear();
+            self.texts.remove(key.name);
         }
-        texts.push(text.to_owned());
+        self.push(key.name, text);
         true
+    }
+
+    /// Puts a text under a name, beside those that are there.
+    pub(super) fn push(&mut self, name: &'static str, text: &str) {
+        let texts = self.texts.entry(name).or_default();
+        texts.push(text.to_owned());
     }
 
     /// The texts under a key, in their order; none for a key that is not given.

@@ -25,18 +25,15 @@ const DURATION: Nanos = Nanos::from_secs(10);
 
 /// Connections and how they are used.
 pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) -> Connections {
-    let len = reading.value("connections", |text| {
-        values::count(text, 1, CONNECTIONS_LEN_MAX)
-    });
-    let requests_each = reading.value("requests_per_connection", |text| {
-        values::count(text, 1, REQUESTS_MAX)
-    });
+    let len = reading.count("connections", 1, CONNECTIONS_LEN_MAX);
+    let in_flight = reading.count("pipeline", 1, IN_FLIGHT_MAX);
+    let requests_each = reading.count("requests_per_connection", 1, REQUESTS_MAX);
     let known = [
         ("rst", Closing::Rst),
         ("fin", Closing::Fin),
         ("server", Closing::Server),
     ];
-    let closing = reading.value("close", |text| values::choice(text, &known));
+    let closing = reading.choice("close", &known);
     if closing == Some(Closing::Server) {
         reading.needs(
             &["close"],
@@ -46,9 +43,7 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
     }
     Connections {
         len: len.map_or(CONNECTIONS_LEN, |len| len as usize),
-        in_flight: reading
-            .value("pipeline", |text| values::count(text, 1, IN_FLIGHT_MAX))
-            .unwrap_or(1) as usize,
+        in_flight: in_flight.unwrap_or(1) as usize,
         requests_each: requests_each.and_then(NonZeroU64::new),
         closing: closing.unwrap_or(Closing::Fin),
         opened_per_s: reading.value("connect_rate", |text| {
@@ -81,13 +76,14 @@ fn arrivals(reading: &mut SpecReader<'_>) -> Arrivals {
         "rate",
         "`--rate 2000` has requests leave by a clock",
     );
-    let seed = reading.value("seed", |text| values::count(text, 0, u64::MAX));
+    let seed = reading.count("seed", 0, u64::MAX);
     let poisson = Arrivals::Poisson {
         seed: seed.unwrap_or(1),
     };
     let known = [("constant", Arrivals::Constant), ("poisson", poisson)];
-    let arrivals = reading.value("arrivals", |text| values::choice(text, &known));
-    let arrivals = arrivals.unwrap_or(Arrivals::Constant);
+    let arrivals = reading
+        .choice("arrivals", &known)
+        .unwrap_or(Arrivals::Constant);
     if reading.is_given("seed") && arrivals == Arrivals::Constant {
         let hint = "`--arrivals poisson` has gaps that come from a seed";
         reading.fault("`--seed`: constant arrivals have none", hint);
@@ -102,8 +98,8 @@ pub(super) fn length(
     connections: &Connections,
 ) -> Length {
     let begin = begin(reading);
-    let given = reading.value("duration", values::some_time);
-    let requests = reading.value("requests", |text| values::count(text, 1, REQUESTS_MAX));
+    let duration = reading.value("duration", values::some_time);
+    let requests = reading.count("requests", 1, REQUESTS_MAX);
     if matches!(load, Load::Burst) && reading.is_given("requests") {
         let hint = "more connections, or `--pipeline`";
         reading.fault(
@@ -113,7 +109,7 @@ pub(super) fn length(
     }
     let length = Length {
         begin,
-        duration: given,
+        duration,
         requests,
     };
     if reading.is_given("duration") || reading.is_given("requests") {
@@ -162,23 +158,25 @@ fn whole(reading: &mut SpecReader<'_>, profile: &Profile, warm_up: Nanos) -> Nan
 
 fn begin(reading: &mut SpecReader<'_>) -> Begin {
     let warm_up = reading.value("warm_up", values::some_time);
-    let is_given = reading.is_given("warm_up");
-    let known = [("now", "now"), ("warm-up", "warm-up"), ("open", "open")];
-    match reading.value("begin", |text| values::choice(text, &known)) {
-        Some("warm-up") if !is_given => {
+    let after = Begin::After(warm_up.unwrap_or_default());
+    let known = [
+        ("now", Begin::AtOnce),
+        ("warm-up", after),
+        ("open", Begin::AllOpen),
+    ];
+    let begin = reading.choice("begin", &known);
+    let is_after = begin.map(|begin| begin == after);
+    match (is_after, reading.is_given("warm_up")) {
+        (Some(true), false) => {
             let hint = "`--warm-up 2s`, for example";
             reading.fault("`--begin warm-up`: how long is not said", hint);
-            Begin::AtOnce
         }
-        Some(other) if other != "warm-up" && is_given => {
-            let hint = "leave one of them out";
-            reading.fault(
-                format!("`--begin {other}` and `--warm-up`: exclude each other"),
-                hint,
-            );
-            Begin::AtOnce
+        (Some(false), true) => {
+            let begin = reading.text("begin").unwrap_or_default();
+            let text = format!("`--begin {begin}` and `--warm-up`: exclude each other");
+            reading.fault(text, "leave one of them out");
         }
-        Some("open") => Begin::AllOpen,
-        _ => warm_up.map_or(Begin::AtOnce, Begin::After),
+        _ => {}
     }
+    begin.unwrap_or_else(|| warm_up.map_or(Begin::AtOnce, Begin::After))
 }

@@ -110,11 +110,9 @@ fn machine(reading: &mut SpecReader<'_>) -> Machine {
         "requests of a rate are due at a time, others are not",
     );
     let known = [("read", Timestamps::Read), ("kernel", Timestamps::Kernel)];
-    let timestamps = reading.value("timestamps", |text| values::choice(text, &known));
+    let timestamps = reading.choice("timestamps", &known);
     Machine {
-        threads: reading
-            .value("threads", |text| values::count(text, 1, THREADS_LEN_MAX))
-            .unwrap_or(1) as usize,
+        threads: reading.count("threads", 1, THREADS_LEN_MAX).unwrap_or(1) as usize,
         tables: Tables::Shared,
         cpus: reading.value("cpus", values::cpus).unwrap_or_default(),
         timestamps: timestamps.unwrap_or_default(),
