@@ -14,7 +14,7 @@ pub struct Request {
     pub name: String,
     /// Of the sum of all kinds' weights; 0 is never chosen by weight, only by a recording.
     pub weight: u32,
-    /// What a reply without a body can be told by.
+    /// What shows whether a reply has no body.
     pub method: Asked,
     /// Head and body; the connection is kept.
     pub bytes: Arc<[u8]>,
@@ -99,6 +99,7 @@ impl RequestParts<'_> {
         for (name, value) in self.fields {
             let _ = write!(text, "{name}: {value}\r\n");
         }
+        // RFC 9110 section 8.6: a request that has no content, and whose method wants none, says no length.
         if let Some(body) = self.body {
             let _ = write!(text, "Content-Length: {}\r\n", body.len());
         }

@@ -6,8 +6,6 @@ use super::reader::SpecReader;
 use super::values::{self, ExpectedText};
 use crate::plan::{BadClients, Misbehaviour};
 
-/// Most of one group.
-const GROUP_LEN_MAX: u64 = 1_000_000;
 /// Greatest pace of reading, and greatest receive buffer.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -55,7 +53,7 @@ fn group(text: &str) -> Result<BadClients, ExpectedText> {
         _ => return Err(expected()),
     };
     Ok(BadClients {
-        len: values::count(len, 1, GROUP_LEN_MAX)? as usize,
+        len: values::count(len, 1, 1_000_000)? as usize,
         misbehaviour,
         receive_buffer_bytes,
     })

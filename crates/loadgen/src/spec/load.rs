@@ -12,28 +12,26 @@ use super::reader::SpecReader;
 use super::values;
 use crate::plan::{Arrival, Arrivals, Begin, Closing, Connections, Length, Load, Profile};
 
-/// Most connections; the machine bounds them further.
-const CONNECTIONS_LEN_MAX: u64 = 4_000_000;
-/// Most requests in flight on one.
-const IN_FLIGHT_MAX: u64 = 1_024;
 /// Most requests of a run, and of a connection.
 const REQUESTS_MAX: u64 = 1_000_000_000_000;
 
-const CONNECTIONS_LEN: usize = 50;
-const TIMEOUT: Nanos = Nanos::from_secs(30);
+/// How long a run takes that nothing else ends.
 const DURATION: Nanos = Nanos::from_secs(10);
 
 /// Connections and how they are used.
 pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) -> Connections {
-    let len = reading.count("connections", 1, CONNECTIONS_LEN_MAX);
-    let in_flight = reading.count("pipeline", 1, IN_FLIGHT_MAX);
+    // The machine bounds them further, by its ports and descriptors.
+    let len = reading.count("connections", 1, 4_000_000);
+    let in_flight = reading.count("pipeline", 1, 1_024);
     let requests_each = reading.count("requests_per_connection", 1, REQUESTS_MAX);
+    let timeout = reading.value("timeout", values::some_time);
     let known = [
         ("rst", Closing::Rst),
         ("fin", Closing::Fin),
         ("server", Closing::Server),
     ];
     let closing = reading.choice("close", &known);
+    // A kept connection has no last request that could ask the server to end it.
     if closing == Some(Closing::Server) {
         reading.needs(
             &["close"],
@@ -42,7 +40,7 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
         );
     }
     Connections {
-        len: len.map_or(CONNECTIONS_LEN, |len| len as usize),
+        len: len.unwrap_or(50) as usize,
         in_flight: in_flight.unwrap_or(1) as usize,
         requests_each: requests_each.and_then(NonZeroU64::new),
         closing: closing.unwrap_or(Closing::Fin),
@@ -50,9 +48,7 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
             values::positive(text, values::RATE_MAX)
         }),
         sources,
-        timeout: reading
-            .value("timeout", values::some_time)
-            .unwrap_or(TIMEOUT),
+        timeout: timeout.unwrap_or(Nanos::from_secs(30)),
     }
 }
 
@@ -76,10 +72,8 @@ fn arrivals(reading: &mut SpecReader<'_>) -> Arrivals {
         "rate",
         "`--rate 2000` has requests leave by a clock",
     );
-    let seed = reading.count("seed", 0, u64::MAX);
-    let poisson = Arrivals::Poisson {
-        seed: seed.unwrap_or(1),
-    };
+    let seed = reading.count("seed", 0, u64::MAX).unwrap_or(1);
+    let poisson = Arrivals::Poisson { seed };
     let known = [("constant", Arrivals::Constant), ("poisson", poisson)];
     let arrivals = reading
         .choice("arrivals", &known)
@@ -101,11 +95,8 @@ pub(super) fn length(
     let duration = reading.value("duration", values::some_time);
     let requests = reading.count("requests", 1, REQUESTS_MAX);
     if matches!(load, Load::Burst) && reading.is_given("requests") {
-        let hint = "more connections, or `--pipeline`";
-        reading.fault(
-            "`--requests`: a burst has as many as connections may have in flight",
-            hint,
-        );
+        let text = "`--requests`: a burst has as many as connections may have in flight";
+        reading.fault(text, "more connections, or `--pipeline`");
     }
     let length = Length {
         begin,
@@ -131,10 +122,7 @@ pub(super) fn length(
             }
             (None, Some(counted as u64))
         }
-        Load::Burst => {
-            let all = connections.len as u64 * connections.in_flight as u64;
-            (None, Some(all))
-        }
+        Load::Burst => (None, Some((connections.len * connections.in_flight) as u64)),
     };
     Length {
         duration,
@@ -143,8 +131,9 @@ pub(super) fn length(
     }
 }
 
-/// All legs of a profile but what is warm-up.
+/// How long a profile takes.
 fn whole(reading: &mut SpecReader<'_>, profile: &Profile, warm_up: Nanos) -> Nanos {
+    // All legs but what is warm-up; a number that never changes has no end of its own.
     let lasts = profile.lasts();
     if lasts == Nanos::ZERO {
         return DURATION;
@@ -158,6 +147,7 @@ fn whole(reading: &mut SpecReader<'_>, profile: &Profile, warm_up: Nanos) -> Nan
 
 fn begin(reading: &mut SpecReader<'_>) -> Begin {
     let warm_up = reading.value("warm_up", values::some_time);
+    // Each of both flags means the other one's default, and has to agree with it.
     let after = Begin::After(warm_up.unwrap_or_default());
     let known = [
         ("now", Begin::AtOnce),

@@ -45,19 +45,19 @@ const LIST: &str = "headers";
 /// The kinds of a file. `common`: what all requests have.
 pub(super) fn kinds(
     name: &str,
-    bytes: Vec<u8>,
+    bytes: &[u8],
     common: &RequestParts<'_>,
     files: &dyn Files,
 ) -> Result<Vec<Request>, Vec<Fault>> {
     let mut file = MixFile {
         name,
-        text: &String::from_utf8_lossy(&bytes),
+        text: &String::from_utf8_lossy(bytes),
         common,
         files,
         faults: Vec::new(),
     };
     let kinds = match Document::parse(file.text) {
-        _ if std::str::from_utf8(&bytes).is_err() => {
+        _ if std::str::from_utf8(bytes).is_err() => {
             file.fault(None, "not TOML: the text is not UTF-8");
             Vec::new()
         }
@@ -135,6 +135,7 @@ impl MixFile<'_> {
         let texts = self.texts(table);
         let (name, text) = (self.name, self.text);
         let place = |key: &str| {
+            // What is not there under a flag's name is the list.
             let item = table.get(key).or_else(|| table.get(LIST));
             place(name, text, item.and_then(Item::span))
         };

@@ -135,11 +135,10 @@ impl<'w> SpecReader<'w> {
     }
 }
 
-/// The system's words without Rust's "(os error 2)".
+/// The system's words.
 fn cause(error: &std::io::Error) -> String {
+    // Rust adds "(os error 2)".
     let text = error.to_string().to_lowercase();
-    text.split(" (os error")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    let cause = text.split(" (os error").next();
+    cause.unwrap_or_default().to_owned()
 }

@@ -31,6 +31,7 @@ pub(super) fn requests(
     let (host, path) = target.map_or(("", "/"), |target| (&target.host, &target.path));
     let (fields, body) = (fields(reading), body(reading, files));
     together(reading);
+    // Faults of other keys do not matter here: what is asked for is looked at all the same.
     let before = reading.faults.len();
     let common = RequestParts {
         method: method(reading, body.is_some()),
@@ -60,6 +61,7 @@ pub(super) fn table(
     let (mut own, body) = (fields(reading), body(reading, files));
     let has_own = EXPECTATIONS.iter().any(|name| reading.is_given(name));
     let expect = has_own.then(|| expect(reading));
+    // A field of the table takes the place of one that all requests have.
     let is_own = |name: &str| own.iter().any(|(own, _)| name.eq_ignore_ascii_case(own));
     let shared = common.fields.iter().filter(|(name, _)| !is_own(name));
     let fields: Vec<_> = shared.cloned().collect();
@@ -159,8 +161,8 @@ fn made_body(bytes: u64) -> Vec<u8> {
     body
 }
 
-/// What says what is asked for excludes each other.
 fn together(reading: &mut SpecReader<'_>) {
+    // What says what is asked for excludes each other.
     let remedy = "each says what is asked for: keep one of them";
     reading.one_of(&["requests_file", "replay"], remedy);
     reading.one_of(
@@ -182,7 +184,7 @@ fn mix(
     files: &dyn Files,
 ) -> Vec<Request> {
     let bytes = reading.file("requests_file", path, files);
-    let made = bytes.map(|bytes| mix::kinds(path, bytes, common, files));
+    let made = bytes.map(|bytes| mix::kinds(path, &bytes, common, files));
     made.unwrap_or(Ok(Vec::new())).unwrap_or_else(|faults| {
         reading.faults.extend(faults);
         Vec::new()
@@ -205,6 +207,7 @@ fn replayed(
             _ => {}
         }
         let kinds = recording.kinds().iter().map(|(method, target)| {
+            // A log has no bodies, and methods that are safe are sent without one.
             let body = (!is_safe(method)).then(|| common.body.unwrap_or_default());
             let parts = RequestParts {
                 method,
@@ -221,7 +224,8 @@ fn replayed(
     (kinds.unwrap_or_default(), arrivals)
 }
 
-/// Methods that ask for nothing to be changed, RFC 9110 section 9.2.1, and are sent without a body.
+/// Methods that ask for nothing to be changed.
 pub(super) fn is_safe(method: &str) -> bool {
+    // RFC 9110 section 9.2.1, but for TRACE, which most servers refuse.
     ["GET", "HEAD", "OPTIONS"].contains(&method)
 }

@@ -43,18 +43,14 @@ pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<
 fn address(name: &str, port: u16, is_owned: bool, files: &dyn Files) -> Result<SocketAddr, Fault> {
     let found = files.resolve(name, port).map_err(|error| {
         let text = format!("`{name}`: no address is known: {error}");
-        Fault::with_hint(
-            text,
-            "see /etc/hosts and /etc/resolv.conf, or write the address",
-        )
+        let hint = "see /etc/hosts and /etc/resolv.conf, or write the address";
+        Fault::with_hint(text, hint)
     })?;
     let is_any = |address: &&SocketAddr| address.ip().to_canonical().is_unspecified();
     if let Some(any) = found.iter().find(is_any) {
         let hint = "ask 127.0.0.1 or [::1]";
-        let text = format!(
-            "`{}`: is where servers listen, and nowhere to connect to",
-            any.ip()
-        );
+        let any = any.ip();
+        let text = format!("`{any}`: is where servers listen, and nowhere to connect to");
         return Err(Fault::with_hint(text, hint));
     }
     // All addresses and not only the one that is used: a name that leads elsewhere as well may do so next time.
@@ -130,6 +126,7 @@ fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {
     let trust = match reading.text("cacert") {
         Some(file) => TlsTrust::Authority(PathBuf::from(file)),
         None if reading.is_given("insecure") => TlsTrust::Anybody,
+        // Nobody is to measure somebody in the middle without knowing it.
         None => {
             let hint = "`--cacert FILE` with the authority's certificate (the system's: \
                         /etc/ssl/certs/ca-certificates.crt), or `--insecure`";
@@ -172,10 +169,9 @@ pub(super) fn sources(reading: &mut SpecReader<'_>, target: Option<&Target>) -> 
     sources
 }
 
-/// More local addresses help nobody: each has some 28,000 ports.
-const SOURCES_LEN_MAX: usize = 65_536;
-
 fn ranges(text: &str) -> Option<Vec<IpAddr>> {
+    // More local addresses help nobody: each has some 28,000 ports.
+    const SOURCES_LEN_MAX: usize = 65_536;
     let mut sources = Vec::new();
     for part in text.split(',') {
         let part = part.trim();

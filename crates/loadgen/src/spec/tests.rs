@@ -220,6 +220,7 @@ replay=posts | replay_methods=all | body=q
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn says_for_every_key_what_it_expected() {
     let cases = "
 duration=soon

@@ -34,6 +34,7 @@ pub(super) fn parse(text: &str) -> Result<Url, Fault> {
     let (rest, _fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let at = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(at);
+    // As part of the URL they would stand in results and their files.
     if authority.contains('@') {
         let hint = "send them as a header: `-H 'Authorization: Basic ...'`";
         return Err(wrong("user and password in a URL are not sent", hint));

@@ -13,7 +13,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Request>, Vec<Fault>> {
         fields: &[("Accept".to_owned(), "*/*".to_owned())],
         body: None,
     };
-    kinds("mix.toml", bytes.to_vec(), &common, &Folder)
+    kinds("mix.toml", bytes, &common, &Folder)
 }
 
 #[track_caller]
