@@ -48,7 +48,7 @@ pub fn prepare(plan: &mut Plan) -> Result<Vec<Remark>, Fault> {
     }
     let mut remarks = fit(plan, &host)?;
     let limits = server::descriptor_limits(&plan.machine.server_pids);
-    // The server's own limit is no fault of the plan: its children may have others.
+    // A remark and no fault: a server that has too few descriptors may be what is to be measured.
     remarks.extend(descriptors::server_remark(plan, &limits));
     remarks.sort_by_key(|remark| remark.weight);
     Ok(remarks)

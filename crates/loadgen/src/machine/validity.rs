@@ -71,7 +71,7 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
         99.0 => (Weight::Invalid, "late"),
         _ => (Weight::Doubtful, "lateness"),
     };
-    // The same of a greater share of the latency, both at the same quantile.
+    // A generator that is late by a greater share of the latency has measured itself as well.
     (late_us > latency_us * 0.1).then(|| {
         let text = format!(
             "requests left up to {:.3} ms after their time ({percent_of} % of them sooner), {} of the latency at \

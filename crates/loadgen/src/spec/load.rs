@@ -147,7 +147,7 @@ fn whole(reading: &mut SpecReader<'_>, profile: &Profile, warm_up: Nanos) -> Nan
 
 fn begin(reading: &mut SpecReader<'_>) -> Begin {
     let warm_up = reading.value("warm_up", values::some_time);
-    // Each of both flags means the other one's default, and has to agree with it.
+    // `--warm-up` alone says when measuring begins, so that beside it `--begin` may only say the same.
     let after = Begin::After(warm_up.unwrap_or_default());
     let known = [
         ("now", Begin::AtOnce),

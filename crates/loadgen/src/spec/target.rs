@@ -126,7 +126,7 @@ fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {
     let trust = match reading.text("cacert") {
         Some(file) => TlsTrust::Authority(PathBuf::from(file)),
         None if reading.is_given("insecure") => TlsTrust::Anybody,
-        // Nobody is to measure somebody in the middle without knowing it.
+        // By default neither: who leaves the check out has to say so.
         None => {
             let hint = "`--cacert FILE` with the authority's certificate (the system's: \
                         /etc/ssl/certs/ca-certificates.crt), or `--insecure`";
