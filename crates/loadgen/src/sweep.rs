@@ -223,6 +223,7 @@ fn ranged(from: &str, rest: &str) -> Result<Vec<u64>, String> {
     if to < from {
         return Err(format!("{to} is less than {from}"));
     }
+    // A step of 1 from 0 to the end of u64 would be one value more than it can count.
     let len = ((to - from) / step).saturating_add(1);
     // More values are a mistake.
     if len > 1_000 {

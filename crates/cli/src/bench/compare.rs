@@ -3,7 +3,7 @@
 //! Takes files of `--json`, prints a table or JSON. Measures nothing.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 
 use clap::{Arg, ArgMatches, Command, ValueHint};
 use loadgen::engine::Fault;
@@ -144,12 +144,9 @@ fn read_runs(name: &str) -> Result<Vec<Outcome>, Fault> {
 }
 
 fn text_of(name: &str) -> io::Result<String> {
-    if name == "-" {
-        let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text)?;
-        Ok(text)
-    } else {
-        fs::read_to_string(name)
+    match name {
+        "-" => io::read_to_string(io::stdin()),
+        name => fs::read_to_string(name),
     }
 }
 

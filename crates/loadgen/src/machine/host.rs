@@ -64,7 +64,7 @@ impl Host {
 fn time_waits(reuse: u64, delay_ms: u64, timestamps: u64) -> (Nanos, Nanos) {
     let delay = Nanos::from_ms(delay_ms);
     match reuse {
-        // Without time stamps an old segment could not be told from a new one, so there is no reuse.
+        // Without time stamps an old segment would look like a new one, so there is no reuse.
         _ if timestamps == 0 => (TIME_WAIT, TIME_WAIT),
         0 => (TIME_WAIT, TIME_WAIT),
         2 => (TIME_WAIT, delay),

@@ -77,6 +77,7 @@ impl ServerMeter {
             _ => sum / requests as f64,
         };
         let all = self.latest.processes.values();
+        // What has ended keeps its line until its parent has waited, and no memory.
         let live = all.filter(|process| !process.has_ended);
         let pages: u64 = live.clone().map(|process| process.resident_pages).sum();
         ServerUse {

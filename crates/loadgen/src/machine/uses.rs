@@ -55,6 +55,7 @@ impl ThreadMeter {
 
     /// What this thread has taken since the beginning, `elapsed` ago.
     pub fn end(&self, elapsed: Nanos) -> ThreadUse {
+        // Both looks give what the thread has taken since it was started.
         let (begin, now) = (&self.begin, ThreadMeter::begin().begin);
         let cpu_s = now.cpu_s - begin.cpu_s;
         ThreadUse {

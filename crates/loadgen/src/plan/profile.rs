@@ -60,6 +60,7 @@ impl Profile {
 
     /// The greatest number of all.
     pub fn most(&self) -> f64 {
+        // A straight leg is greatest at one of its ends.
         let ends = self.legs.iter().flat_map(|leg| [leg.from, leg.to]);
         ends.fold(self.rest, f64::max)
     }

@@ -181,7 +181,7 @@ fn ranges(text: &str) -> Option<Vec<IpAddr>> {
             (IpAddr::V6(from), IpAddr::V6(to)) if from <= to => Ipv6AddrRange::new(from, to).into(),
             _ => return None,
         };
-        // One more than there may be tells that there are too many, however long the range is.
+        // One more than there may be shows that there are too many, however long the range is.
         sources.extend(range.take(SOURCES_LEN_MAX + 1 - sources.len()));
         if sources.len() > SOURCES_LEN_MAX {
             return None;
