@@ -81,23 +81,23 @@ fn unknown_flag(flag: &str, error: &Error) -> Message {
         return message.with_hint(hint);
     }
     let (report, whatif) = (report::command(), whatif::command());
+    let bench = bench::command(Purpose::Run);
     let others = SETTINGS
         .iter()
         .flat_map(|setting| setting.aliases.iter().copied());
-    let bench: Vec<String> = bench::names().collect();
     let known = SETTINGS
         .iter()
         .filter(|setting| setting.in_flags())
         .map(|setting| setting.key)
         .chain(others)
-        .chain(bench.iter().map(String::as_str))
         .chain(["help", "version"])
+        .chain(bench.get_arguments().filter_map(clap::Arg::get_long))
         .chain(report.get_arguments().filter_map(clap::Arg::get_long))
         .chain(whatif.get_arguments().filter_map(clap::Arg::get_long));
     let others = [
         ("report", report::has_flag(&report, flag)),
         ("whatif", report::has_flag(&whatif, flag)),
-        ("bench", bench::has_flag(flag)),
+        ("bench", report::has_flag(&bench, flag)),
     ];
     let of_command = |usage: String| format!("it belongs to a command: `milepost {usage} ...`");
     let hint = match (setting(&word), others.iter().find(|(_, has)| *has)) {
@@ -171,7 +171,7 @@ fn missing_value(arg: &str) -> Message {
     let expected = setting
         .map(Setting::expected)
         .or_else(|| expected_by(&report::command(), flag))
-        .or_else(|| bench::expected(flag))
+        .or_else(|| expected_by(&bench::command(Purpose::Run), flag))
         .or_else(|| expected_by(&whatif::command(), flag));
     message.with_hint_maybe(expected.map(|expected| format!("expected {expected}")))
 }

@@ -5,6 +5,7 @@
 //! three significant digits from 1 ns to an hour, whatever is longer counts as an hour there; sum, stdev,
 //! minimum and maximum are exact.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use telemetry::Nanos;
@@ -13,8 +14,6 @@ use crate::statistics::Moments;
 
 /// Longer ones count as this in quantiles.
 pub const LONGEST: Nanos = Nanos::from_secs(3_600);
-/// Significant digits.
-const DIGITS: u8 = 3;
 
 /// Fewer values than these beyond a quantile make it an accident.
 pub(crate) const BEYOND_LEN: f64 = 10.0;
@@ -41,7 +40,8 @@ impl Default for Distribution {
 impl Distribution {
     /// An empty one; it never allocates again, about 280 KB.
     pub fn new() -> Distribution {
-        let histogram = Histogram::new_with_bounds(1, LONGEST.0, DIGITS);
+        // Three significant digits: quantiles are within 0.1 %.
+        let histogram = Histogram::new_with_bounds(1, LONGEST.0, 3);
         Distribution {
             histogram: histogram.expect("the bounds are constants that the crate accepts"),
             moments: Moments::default(),
@@ -58,6 +58,7 @@ impl Distribution {
 
     /// Counts those of `other` as well.
     pub fn merge(&mut self, other: &Distribution) {
+        // Threads record into their own ones, without a lock, and meet here when the run is over.
         let merged = self.histogram.add(&other.histogram);
         merged.expect("both have the same bounds");
         self.moments.merge(&other.moments);
@@ -137,9 +138,8 @@ impl From<&Distribution> for Summary {
     fn from(all: &Distribution) -> Summary {
         let us = |ns: f64| ns / 1e3;
         let at = |quantile: f64| us(all.quantile(quantile).0 as f64);
-        let far = |quantile: f64| {
-            has_enough_beyond(quantile * 100.0, all.len() as f64).then(|| at(quantile))
-        };
+        let len = all.len() as f64;
+        let far = |quantile: f64| has_enough_beyond(quantile * 100.0, len).then(|| at(quantile));
         Summary {
             count: all.len(),
             mean_us: us(all.moments.mean()),
@@ -161,22 +161,18 @@ impl From<&Distribution> for Summary {
 impl Summary {
     /// The stored histogram, in nanoseconds; `None`: the file holds none that can be read.
     pub(crate) fn histogram(&self) -> Option<Histogram<u64>> {
-        use base64::Engine as _;
         use hdrhistogram::serialization::Deserializer;
-        let bytes = base64::engine::general_purpose::STANDARD.decode(&self.hdr);
-        Deserializer::new()
-            .deserialize(&mut bytes.ok()?.as_slice())
-            .ok()
+        let bytes = BASE64_STANDARD.decode(&self.hdr).ok()?;
+        Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
     }
 }
 
 fn encoded(histogram: &Histogram<u64>) -> String {
-    use base64::Engine as _;
     use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
     let mut bytes = Vec::new();
     let written = V2DeflateSerializer::new().serialize(histogram, &mut bytes);
     written.expect("memory takes every byte");
-    base64::engine::general_purpose::STANDARD.encode(bytes)
+    BASE64_STANDARD.encode(bytes)
 }
 
 #[cfg(test)]

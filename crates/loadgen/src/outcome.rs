@@ -4,7 +4,6 @@
 //! in the names. A field is never given another meaning under the same number of the schema.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +44,7 @@ pub struct Outcome {
     pub remarks: Vec<Remark>,
 }
 
-/// What was asked for, as far as results have to be told apart by it.
+/// What was asked for, as far as results differ by it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// The target.
@@ -128,7 +127,7 @@ pub struct Counts {
 
 /// The reasons for which a request has no right reply, each with its counter.
 macro_rules! failures {
-    ($($(#[$why:meta])* $failure:ident $counter:ident,)*) => {
+    ($($(#[$why:meta])* $failure:ident $counter:ident $name:literal,)*) => {
         /// Why a request has no right reply.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Failure { $($(#[$why])* $failure,)* }
@@ -141,6 +140,11 @@ macro_rules! failures {
             /// Of any kind.
             pub fn sum(&self) -> u64 {
                 0 $(+ self.$counter)*
+            }
+
+            /// Each kind with its name.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$(($name, self.$counter)),*].into_iter()
             }
 
             /// Counts one.
@@ -158,19 +162,19 @@ macro_rules! failures {
 
 failures! {
     /// The connection was refused or could not be made in time.
-    Connect connect,
+    Connect connect "connect",
     /// The connection was reset or ended before a byte of the reply.
-    Reset reset,
+    Reset reset "reset",
     /// The reply was not complete in time.
-    Timeout timeout,
+    Timeout timeout "timeout",
     /// The reply ended before its end, or was no HTTP.
-    Short short,
+    Short short "short",
     /// Another status.
-    Status status,
+    Status status "wrong status",
     /// Another length or another checksum.
-    Body body,
+    Body body "wrong body",
     /// Nothing that the server did: no port, no descriptor, no memory on this side.
-    Local local,
+    Local local "local",
 }
 
 impl AskedLeg {
@@ -186,18 +190,11 @@ impl AskedLeg {
 
     /// As flags say them: `10..60:2s,60:5s`; empty: there are none.
     pub fn written(legs: &[AskedLeg]) -> String {
-        let texts: Vec<String> = legs.iter().map(AskedLeg::to_string).collect();
-        texts.join(",")
-    }
-}
-
-impl Display for AskedLeg {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let AskedLeg { from, to, lasts_s } = self;
-        match from == to {
-            true => write!(f, "{from}:{lasts_s}s"),
-            false => write!(f, "{from}..{to}:{lasts_s}s"),
-        }
+        let text = |AskedLeg { from, to, lasts_s }: &AskedLeg| match from == to {
+            true => format!("{from}:{lasts_s}s"),
+            false => format!("{from}..{to}:{lasts_s}s"),
+        };
+        legs.iter().map(text).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -357,17 +354,16 @@ impl Remark {
 impl Outcome {
     /// Right replies in a second of the counted time.
     pub fn per_second(&self) -> f64 {
-        if self.seconds > 0.0 {
-            self.counts.within() as f64 / self.seconds
-        } else {
-            0.0
+        // A run without any time has no rate, not even an endless one, which JSON has no number for.
+        match self.seconds > 0.0 {
+            true => self.counts.within() as f64 / self.seconds,
+            false => 0.0,
         }
     }
 
     /// Whether the numbers are the server's.
     pub fn is_valid(&self) -> bool {
-        self.remarks
-            .iter()
-            .all(|remark| remark.weight != Weight::Invalid)
+        let mut weights = self.remarks.iter().map(|remark| remark.weight);
+        weights.all(|weight| weight != Weight::Invalid)
     }
 }

@@ -22,9 +22,6 @@ const SWEPT_KEYS: [(&str, &str); 6] = [
     ("threads", "threads"),
 ];
 
-/// More values are a mistake.
-const VALUES_LEN_MAX: u64 = 1_000;
-
 /// A number of a load, and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
@@ -34,15 +31,6 @@ pub struct Sweep {
     pub column: &'static str,
     /// In the order of their runs, none twice; at least one.
     pub values: Vec<u64>,
-}
-
-/// A run at one of the values.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SweepRun {
-    /// One of [`Sweep::values`].
-    pub value: u64,
-    /// Its result.
-    pub outcome: Outcome,
 }
 
 impl Sweep {
@@ -68,13 +56,12 @@ impl Sweep {
                 "give one of them a range, as `--connections 10..250:10`",
             ));
         }
+        // A table has one column of values.
         if all.len() > 1 {
-            let flags: Vec<_> = all
-                .iter()
-                .map(|sweep| format!("`{}`", flag(sweep.key)))
-                .collect();
+            let flags = all.iter().map(|sweep| format!("`{}`", flag(sweep.key)));
+            let flags = flags.collect::<Vec<_>>().join(", ");
             return Err(Fault::with_hint(
-                format!("{}: more than one number has a range", flags.join(", ")),
+                format!("{flags}: more than one number has a range"),
                 "give one of them a range, and the others a number each",
             ));
         }
@@ -90,7 +77,7 @@ impl Sweep {
     }
 
     /// The table, and what makes its numbers doubtful.
-    pub fn text(&self, runs: &[SweepRun]) -> String {
+    pub fn text(&self, runs: &[Outcome]) -> String {
         let mut text = self.table(runs).to_text();
         for (index, note) in self.notes(runs).iter().enumerate() {
             let begin = if index == 0 { "\n" } else { "" };
@@ -100,44 +87,39 @@ impl Sweep {
     }
 
     /// A row for each value, with requests a second over its repetitions.
-    pub fn table(&self, runs: &[SweepRun]) -> Table {
-        let all = || {
-            self.values
-                .iter()
-                .map(|value| (*value, rates(*value, runs)))
+    pub fn table(&self, runs: &[Outcome]) -> Table {
+        let rows = self.rows(runs);
+        let column = |cell: &dyn Fn(&Moments, f64) -> String| {
+            let cells = rows.iter().map(|(_, rates, seconds)| match rates.len() {
+                0 => NONE.to_owned(),
+                _ => cell(rates, *seconds),
+            });
+            cells.collect::<Vec<_>>()
         };
-        let known = |rates: &Moments, text: String| match rates.is_empty() {
-            true => NONE.to_owned(),
-            false => text,
-        };
+        let rate =
+            |of: fn(&Moments) -> f64| column(&|rates, _| thousands(of(rates).round() as u64));
         let mut table = Table::default();
-        table.numbers(self.column, all().map(|(value, _)| thousands(value)));
-        let columns = [
-            ("min", Moments::min as fn(&Moments) -> f64),
-            ("ave", Moments::mean),
-            ("max", Moments::max),
-        ];
-        for (head, of) in columns {
-            let cell = |rates: Moments| known(&rates, thousands(of(&rates).round() as u64));
-            table.numbers(head, all().map(|(_, rates)| cell(rates)));
-        }
-        let seconds = |value| at(value, runs).map(|run| run.seconds).sum::<f64>();
-        let time = all().map(|(value, rates)| known(&rates, format!("{:.2} s", seconds(value))));
-        table.numbers("time", time);
+        table
+            .numbers(
+                self.column,
+                rows.iter().map(|(value, ..)| thousands(*value)),
+            )
+            .numbers("min", rate(Moments::min))
+            .numbers("ave", rate(Moments::mean))
+            .numbers("max", rate(Moments::max))
+            .numbers("time", column(&|_, seconds| format!("{seconds:.2} s")));
         table
     }
 
     /// Average of the requests a second at each value, with the least and the greatest.
-    pub fn line(&self, runs: &[SweepRun]) -> Line {
-        let mut values = self.values.clone();
-        values.sort_unstable();
-        let measured = values
-            .into_iter()
-            .map(|value| (value as f64, rates(value, runs)))
-            .filter(|(_, rates)| !rates.is_empty());
-        let (points, low_high) = measured
-            .map(|(value, rates)| ((value, rates.mean()), (rates.min(), rates.max())))
-            .unzip();
+    pub fn line(&self, runs: &[Outcome]) -> Line {
+        let mut rows = self.rows(runs);
+        rows.retain(|(_, rates, _)| !rates.is_empty());
+        rows.sort_unstable_by_key(|(value, ..)| *value);
+        let point = |(value, rates, _): &(u64, Moments, f64)| {
+            ((*value as f64, rates.mean()), (rates.min(), rates.max()))
+        };
+        let (points, low_high) = rows.iter().map(point).unzip();
         Line {
             name: "requests a second".to_owned(),
             points,
@@ -146,57 +128,52 @@ impl Sweep {
         }
     }
 
+    /// Each value with the requests a second of its runs, and the counted time of them all.
+    fn rows(&self, runs: &[Outcome]) -> Vec<(u64, Moments, f64)> {
+        let row = |(place, value): (usize, &u64)| {
+            let mut row = (*value, Moments::default(), 0.0);
+            // Runs come in the order of the values, again and again.
+            for run in runs.iter().skip(place).step_by(self.values.len()) {
+                row.1.record(run.per_second());
+                row.2 += run.seconds;
+            }
+            row
+        };
+        self.values.iter().enumerate().map(row).collect()
+    }
+
     /// Failures, and doubts about the runs.
-    pub fn notes(&self, runs: &[SweepRun]) -> Vec<String> {
-        let failed = runs.iter().filter_map(|run| {
-            let failed = run.outcome.counts.failures.sum();
-            let all = run.outcome.counts.answered + failed;
-            (failed > 0).then(|| {
-                format!(
-                    "{} {}: {} of {} requests failed",
-                    run.value,
-                    self.column,
-                    thousands(failed),
-                    thousands(all)
-                )
-            })
-        });
+    pub fn notes(&self, runs: &[Outcome]) -> Vec<String> {
+        let failed = self
+            .values
+            .iter()
+            .cycle()
+            .zip(runs)
+            .filter_map(|(value, run)| {
+                let (failed, all) = (run.counts.failures.sum(), run.counts.ended());
+                let (of, all, column) = (thousands(failed), thousands(all), self.column);
+                (failed > 0).then(|| format!("{value} {column}: {of} of {all} requests failed"))
+            });
         failed.chain(doubts(runs)).collect()
     }
 }
 
-/// Doubts about outcomes: each kind once, with the number of its runs.
-fn doubts(runs: &[SweepRun]) -> Vec<String> {
+/// Doubts about outcomes.
+fn doubts(runs: &[Outcome]) -> Vec<String> {
+    // Each kind once, with the number of its runs: a sweep of a busy host has the same one hundreds of times.
     let mut kinds: BTreeMap<(Weight, &str), (usize, &str)> = BTreeMap::new();
-    for remark in runs.iter().flat_map(|run| &run.outcome.remarks) {
+    for remark in runs.iter().flat_map(|run| &run.remarks) {
         if remark.weight != Weight::Note {
             let kind = kinds.entry((remark.weight, &remark.word));
             kind.or_insert((0, &remark.text)).0 += 1;
         }
     }
     let said = kinds.into_iter().map(|((weight, word), (len, text))| {
-        let weight = match weight {
-            Weight::Invalid => "invalid",
-            Weight::Doubtful | Weight::Note => "doubtful",
-        };
+        let weight = format!("{weight:?}").to_lowercase();
         let all = runs.len();
         format!("{weight}, {word}, in {len} of {all} runs; the first: {text}")
     });
     said.collect()
-}
-
-fn at(value: u64, runs: &[SweepRun]) -> impl Iterator<Item = &Outcome> {
-    let runs = runs.iter().filter(move |run| run.value == value);
-    runs.map(|run| &run.outcome)
-}
-
-/// Requests a second of the runs at a value.
-fn rates(value: u64, runs: &[SweepRun]) -> Moments {
-    let mut rates = Moments::default();
-    for outcome in at(value, runs) {
-        rates.record(outcome.per_second());
-    }
-    rates
 }
 
 fn flag(key: &str) -> String {
@@ -210,8 +187,8 @@ fn bad_range(key: &str, text: &str, cause: &str) -> Fault {
     )
 }
 
-/// Ramps (`100..2000:30s`) and steps (`500:10s,1000:10s`) have times in them: they are loads of their own.
 fn is_swept(text: &str) -> bool {
+    // Ramps (`100..2000:30s`) and steps (`500:10s,1000:10s`) have times in them: they are loads of their own.
     let is_time = |part: &str| {
         let part = part.trim_end();
         part.starts_with(|letter: char| letter.is_ascii_digit())
@@ -228,6 +205,7 @@ fn values(text: &str) -> Result<Vec<u64>, String> {
         Some((from, rest)) => ranged(from, rest)?,
         None => text.split(',').map(whole).collect::<Result<_, _>>()?,
     };
+    // A value that is there twice would have half of its runs in each of two rows.
     let mut sorted = values.clone();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -245,9 +223,11 @@ fn ranged(from: &str, rest: &str) -> Result<Vec<u64>, String> {
     if to < from {
         return Err(format!("{to} is less than {from}"));
     }
+    // A step of 1 from 0 to the end of u64 would be one value more than it can count.
     let len = ((to - from) / step).saturating_add(1);
-    if len > VALUES_LEN_MAX {
-        return Err(format!("{len} values are more than {VALUES_LEN_MAX}"));
+    // More values are a mistake.
+    if len > 1_000 {
+        return Err(format!("{len} values are more than 1000"));
     }
     Ok((0..len).map(|index| from + index * step).collect())
 }

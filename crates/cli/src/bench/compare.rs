@@ -3,16 +3,17 @@
 //! Takes files of `--json`, prints a table or JSON. Measures nothing.
 
 use std::fs;
-use std::io::{self, Read as _};
-use std::path::Path;
+use std::io;
 
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use loadgen::engine::Fault;
 use loadgen::outcome::Outcome;
 use loadgen::output::read_json;
+use loadgen::spec::{FlagForm, Key};
 use loadgen::statistics::{Comparison, Metric, Set, compare};
 
+use super::flags;
+use crate::command::Purpose;
 use crate::environment::cause;
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};
@@ -38,6 +39,14 @@ server-cpu, rss, switches; connect-p99, first-byte-p50, last-byte-max, cycle-mea
 Exit: 0 done, 1 something is worse and --fail-on worse was given, 2 something could not be read, or
 nothing could be judged and --fail-on worse was given.";
 
+const OWN: &[Key] = loadgen::key_table! {
+    Results {
+        "metrics" "Only these figures, in this order: rps,p50,p99" { placeholder: "LIST" }
+        "json" "Print JSON" { form: FlagForm::Switch }
+        "fail_on" "Exit with 1 when a figure is worse beyond noise: worse" { placeholder: "CHANGE" }
+    }
+};
+
 /// The subcommand.
 pub(crate) fn command() -> Command {
     Command::new("compare")
@@ -53,25 +62,8 @@ pub(crate) fn command() -> Command {
                 .required(true)
                 .num_args(1..),
         )
-        .arg(
-            Arg::new("metrics")
-                .long("metrics")
-                .value_name("LIST")
-                .help("Only these figures, in this order: rps,p50,p99"),
-        )
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .help("Print JSON")
-                .action(ArgAction::SetTrue),
-        )
-        .arg(
-            Arg::new("fail-on")
-                .long("fail-on")
-                .value_name("CHANGE")
-                .help("Exit with 1 when a figure is worse beyond noise: worse")
-                .value_parser(PossibleValuesParser::new(["worse"])),
-        )
+        .args(flags::own_args(OWN, Purpose::Run))
+        .mut_arg("fail_on", |arg| arg.value_parser(["worse"]))
 }
 
 /// 0: compared. 1: something is worse, and that was asked for. 2: something could not be read, or written, or
@@ -93,7 +85,7 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
         message.say();
         return COULD_NOT;
     }
-    if matches.get_one::<String>("fail-on").is_none() {
+    if matches.get_one::<String>("fail_on").is_none() {
         return DONE;
     }
     if !comparison.is_judged() {
@@ -111,16 +103,9 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
 
 fn compared(matches: &ArgMatches) -> Result<Comparison, Vec<Message>> {
     let mut messages = Vec::new();
-    let metrics = match matches.get_one::<String>("metrics") {
-        None => None,
-        Some(names) => match Metric::parse_list(names) {
-            Ok(metrics) => Some(metrics),
-            Err(fault) => {
-                messages.push(said("--metrics", fault));
-                None
-            }
-        },
-    };
+    let metrics = matches.get_one::<String>("metrics");
+    let metrics = metrics.map(|names| Metric::parse_list(names)).transpose();
+    let metrics = metrics.map_err(|fault| messages.push(flags::of_fault("--metrics", fault)));
     let mut sets = Vec::new();
     for name in matches.get_many::<String>("file").into_iter().flatten() {
         match read_runs(name) {
@@ -128,29 +113,23 @@ fn compared(matches: &ArgMatches) -> Result<Comparison, Vec<Message>> {
                 name: name.clone(),
                 runs,
             }),
-            Err(fault) => messages.push(said(&format!("`{name}`"), fault)),
+            Err(fault) => messages.push(flags::of_fault(&format!("`{name}`"), fault)),
         }
     }
     // All faults at once: files take minutes to make again.
     if !messages.is_empty() {
         return Err(messages);
     }
-    let comparison = compare(&sets, metrics.as_deref());
+    let comparison = compare(&sets, metrics.unwrap_or_default().as_deref());
     if comparison.panels.is_empty() {
-        return Err(vec![nothing(&comparison)]);
+        let cause = comparison.warnings.join("; ");
+        let hint =
+            "give files whose runs asked for the same, or one whose runs have several labels";
+        return Err(vec![
+            Message::new("nothing to compare", cause).with_hint(hint),
+        ]);
     }
     Ok(comparison)
-}
-
-fn nothing(comparison: &Comparison) -> Message {
-    let what = comparison.warnings.join("; ");
-    Message::new("nothing to compare", what).with_hint(
-        "give files whose runs asked for the same, or one whose runs have several labels",
-    )
-}
-
-fn said(what: &str, fault: Fault) -> Message {
-    Message::new(what, fault.text).with_hint_maybe(fault.hint)
 }
 
 /// The runs of a file, at least one.
@@ -165,12 +144,9 @@ fn read_runs(name: &str) -> Result<Vec<Outcome>, Fault> {
 }
 
 fn text_of(name: &str) -> io::Result<String> {
-    if name == "-" {
-        let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text)?;
-        Ok(text)
-    } else {
-        fs::read_to_string(Path::new(name))
+    match name {
+        "-" => io::read_to_string(io::stdin()),
+        name => fs::read_to_string(name),
     }
 }
 
@@ -178,45 +154,24 @@ fn text_of(name: &str) -> io::Result<String> {
 mod tests {
     use std::path::PathBuf;
 
-    use serde_json::{Value, json};
+    use loadgen::outcome::SCHEMA;
+    use loadgen::output::json;
     use tempfile::TempDir;
 
     use super::*;
 
     /// A run as it is stored.
-    fn stored(label: &str, rate: u64) -> Value {
-        let times = json!({
-            "count": rate * 10, "mean_us": 900.0, "stdev_us": 10.0, "min_us": 500.0, "p50_us": 800.0,
-            "p75_us": 850.0, "p90_us": 900.0, "p95_us": 950.0, "p99_us": 1000.0, "p99_9_us": null,
-            "p99_99_us": null, "max_us": 2000.0, "hdr": "",
-        });
-        json!({
-            "schema": 2, "milepost": "0", "began_unix_ms": 0, "seconds": 10.0,
-            "asked": {
-                "url": "http://127.0.0.1/", "label": label, "load": "closed", "rate": null,
-                "connections": 64, "in_flight": 1, "requests_each": null, "closing": "rst",
-                "threads": 1, "requests": ["GET /"], "timeout_s": 10.0,
-            },
-            "counts": {
-                "answered": rate * 10,
-                "failures": {
-                    "connect": 0, "reset": 0, "timeout": 0, "short": 0, "status": 0, "body": 0,
-                    "local": 0,
-                },
-                "disturbed": 0, "unsent": 0, "unfinished": 0, "connections": 64, "ended_idle": 0,
-                "left_open": 0, "resumed": 0, "read_bytes": 1000, "sent_bytes": 1000, "statuses": {},
-            },
-            "times": {
-                "latency": times, "connect": times, "first_byte": times, "last_byte": times,
-                "cycle": times, "late": null,
-            },
-            "series": [],
-            "generator": {
-                "threads": [], "cpu_us_per_request": 9.0, "resident_bytes": 1, "stalled_s": 0.0,
-                "resident_early_bytes": 1, "foreign_cpu_share": 0.0,
-            },
-            "server": null, "kernel": {}, "bad_clients": [], "remarks": [],
-        })
+    fn stored(label: &str, rate: u64) -> Outcome {
+        let mut run = Outcome {
+            schema: SCHEMA,
+            seconds: 10.0,
+            ..Outcome::default()
+        };
+        run.asked.label = label.to_owned();
+        run.counts.answered = rate * 10;
+        run.times.latency.count = rate * 10;
+        run.times.latency.p99_us = Some(1000.0);
+        run
     }
 
     fn file(folder: &TempDir, name: &str, text: &str) -> String {
@@ -225,9 +180,8 @@ mod tests {
         path.to_str().expect("the name is ASCII").to_owned()
     }
 
-    fn runs(folder: &TempDir, name: &str, runs: &[Value]) -> String {
-        let text = json!({"schema": 2, "runs": runs}).to_string();
-        file(folder, name, &text)
+    fn runs(folder: &TempDir, name: &str, runs: &[Outcome]) -> String {
+        file(folder, name, &json(runs))
     }
 
     fn set(folder: &TempDir, name: &str, rate: u64) -> String {

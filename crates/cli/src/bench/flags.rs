@@ -21,13 +21,6 @@ use crate::command::Purpose;
 use crate::environment::cause;
 use crate::message::{self, Message};
 
-/// Most repetitions.
-const REPEAT_MAX: usize = 10_000;
-/// A search begins at this rate, requests a second, when none is given.
-const FIRST_RATE: f64 = 100.0;
-/// And goes no higher than this.
-const RATE_MAX: f64 = 1_000_000.0;
-
 /// A form of the results of runs; the text is a title for pages.
 pub(super) type OutputForm = fn(&[Outcome], &str) -> String;
 
@@ -119,35 +112,29 @@ impl Place {
     }
 }
 
-impl BenchOptions {
-    /// Whether standard output belongs to programs.
-    pub(super) fn has_stdout(&self) -> bool {
-        let mut places = self.outputs.iter().map(|output| &output.place);
-        places.any(|place| *place == Place::Stdout)
-    }
+/// Whether standard output belongs to programs.
+pub(super) fn has_stdout<F>(outputs: &[Output<F>]) -> bool {
+    outputs.iter().any(|output| output.place == Place::Stdout)
 }
 
-/// All flags, by topic.
-pub(super) fn args(purpose: Purpose) -> Vec<Arg> {
-    rows().map(|key| arg(key, purpose)).collect()
+/// Keys as flags, by topic.
+pub(super) fn args(keys: impl Iterator<Item = &'static Key>, purpose: Purpose) -> Vec<Arg> {
+    keys.map(|key| arg(key, purpose)).collect()
 }
 
-/// The flags of a load alone.
-pub(super) fn load_args(purpose: Purpose) -> Vec<Arg> {
-    spec::keys().iter().map(|key| arg(key, purpose)).collect()
+/// The flags of another subcommand, without topics.
+pub(super) fn own_args(keys: &'static [Key], purpose: Purpose) -> impl Iterator<Item = Arg> {
+    let none = None::<&str>;
+    let arg = move |key| arg(key, purpose).help_heading(none).long_help(none);
+    keys.iter().map(arg)
 }
 
 /// All keys, by topic: those of the load first.
 pub(super) fn rows() -> impl Iterator<Item = &'static Key> {
-    FlagGroup::ALL.into_iter().flat_map(|group| {
+    FlagGroup::ALL.iter().flat_map(|group| {
         let all = spec::keys().iter().chain(OWN);
-        all.filter(move |key| key.group == group)
+        all.filter(move |key| key.group == *group)
     })
-}
-
-/// The flag that an argument of the command line is called by, without dashes.
-pub(super) fn named(long: &str) -> Option<&'static Key> {
-    rows().find(|key| key.form != FlagForm::Argument && (key.long() == long || key.alias == long))
 }
 
 /// Understands the flags.
@@ -171,6 +158,7 @@ pub(super) fn options(matches: &ArgMatches) -> (BenchOptions, Vec<Message>) {
         is_quiet: matches.get_flag("quiet"),
         is_plain: matches.get_flag("plain"),
     };
+    // Of the replay's flags the load has all but this one, which is about reading the log.
     if options.pattern.is_some() && options.load.text("replay").is_none() {
         let message = Message::new("`--replay-format`", "means nothing without `--replay`");
         faults.push(message.with_hint("`--replay FILE` names a recording"));
@@ -196,7 +184,7 @@ pub(super) fn load(matches: &ArgMatches) -> LoadSpec {
 }
 
 fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Runs {
-    let len = count(matches, "repeat", REPEAT_MAX, faults);
+    let len = count(matches, "repeat", 10_000, faults);
     let texts = matches.get_many::<String>("assert").into_iter().flatten();
     let assertions = texts.filter_map(|text| condition("assert", text, faults));
     let assertions: Vec<Assertion> = assertions.collect();
@@ -211,10 +199,8 @@ fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Run
             assertions,
         };
     };
-    let (one_run, at_rates) = (
-        "find the rate first, then run at it",
-        "a search is made of runs at a rate",
-    );
+    let one_run = "find the rate first, then run at it";
+    let at_rates = "a search is made of runs at a rate";
     for (name, is_given, hint) in [
         ("repeat", matches.contains_id("repeat"), one_run),
         ("assert", matches.contains_id("assert"), one_run),
@@ -227,7 +213,8 @@ fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Run
         }
     }
     let first = match load.text("rate").map(rate).transpose() {
-        Ok(first) => Some(first.unwrap_or(FIRST_RATE)),
+        // Requests a second, low enough for any server.
+        Ok(first) => Some(first.unwrap_or(100.0)),
         Err(cause) => {
             let hint = "a search begins at one rate, without steps or ramps";
             faults.push(Message::new("`--rate`", cause).with_hint(hint));
@@ -239,7 +226,7 @@ fn runs(matches: &ArgMatches, load: &LoadSpec, faults: &mut Vec<Message>) -> Run
         (Some(condition), Some(first)) => Runs::Search {
             condition,
             first,
-            most: most.unwrap_or(RATE_MAX),
+            most: most.unwrap_or(1_000_000.0),
         },
         // A fault was noted.
         _ => Runs::Repeated { len: 1, assertions },
@@ -262,11 +249,13 @@ pub(super) fn count(
 
 fn condition(name: &str, text: &str, faults: &mut Vec<Message>) -> Option<Assertion> {
     let parsed = Assertion::parse(text);
-    let fault = |fault: Fault| {
-        let message = Message::new(&format!("`--{name}`"), fault.text);
-        faults.push(message.with_hint_maybe(fault.hint));
-    };
-    parsed.map_err(fault).ok()
+    let parsed = parsed.map_err(|fault| faults.push(of_fault(&format!("`--{name}`"), fault)));
+    parsed.ok()
+}
+
+/// What is wrong with this, as it is printed.
+pub(super) fn of_fault(what: &str, fault: Fault) -> Message {
+    Message::new(what, fault.text).with_hint_maybe(fault.hint)
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -290,19 +279,17 @@ pub(super) fn outputs<F: Copy>(
             "-" => Place::Stdout,
             path => Place::File(PathBuf::from(path)),
         };
-        let flag = format!("`--{}`", name.replace('_', "-"));
-        if outputs.iter().any(|other| other.place == place) {
+        // Two results in one file would be neither.
+        let is_taken = outputs.iter().any(|other| other.place == place);
+        let obstacle = match &place {
+            _ if is_taken => Some("is written to already".to_owned()),
+            Place::Stdout => None,
+            Place::File(path) => obstacle(path).map(|cause| format!("cannot be written: {cause}")),
+        };
+        if let Some(cause) = obstacle {
             faults.push(Message::new(
-                &flag,
-                format!("`{text}` is written to already"),
-            ));
-        }
-        if let Place::File(path) = &place
-            && let Some(cause) = obstacle(path)
-        {
-            faults.push(Message::new(
-                &flag,
-                format!("`{text}` cannot be written: {cause}"),
+                &format!("`--{name}`"),
+                format!("`{text}` {cause}"),
             ));
         }
         outputs.push(Output { form: *form, place });
@@ -312,14 +299,14 @@ pub(super) fn outputs<F: Copy>(
 
 /// Why a file cannot be written, as far as that can be known before a run of an hour.
 fn obstacle(path: &Path) -> Option<String> {
-    let folder = match path.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-        Some(folder) => folder,
-        None => return Some("it is a folder".to_owned()),
-    };
     if path.is_dir() {
         return Some("it is a folder".to_owned());
     }
+    // A name alone is one of the working folder.
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
     if !folder.is_dir() {
         return Some("its folder is not there".to_owned());
     }
@@ -347,10 +334,15 @@ fn value<T>(
         .ok()
 }
 
-pub(super) fn arg(key: &'static Key, purpose: Purpose) -> Arg {
+fn arg(key: &'static Key, purpose: Purpose) -> Arg {
+    let default = match key.default {
+        "" => String::new(),
+        default => format!(" [default: {default}]"),
+    };
+    let long_help = format!("{}. {}", key.help, key.doc);
     let arg = Arg::new(key.name)
-        .help(short_help(key))
-        .long_help(long_help(key));
+        .help(format!("{}{default}", key.help))
+        .long_help(long_help.trim_end().to_owned() + &default);
     if key.form == FlagForm::Argument {
         return arg.value_name(key.placeholder).value_hint(ValueHint::Url);
     }
@@ -368,7 +360,11 @@ pub(super) fn arg(key: &'static Key, purpose: Purpose) -> Arg {
         FlagForm::Repeated => arg.action(ArgAction::Append),
         FlagForm::Once | FlagForm::Argument => arg.action(ArgAction::Set),
     };
-    let arg = arg.value_name(key.placeholder).value_hint(hint(key));
+    let hint = match key.placeholder {
+        "FILE" | "PATH" => ValueHint::FilePath,
+        _ => ValueHint::Other,
+    };
+    let arg = arg.value_name(key.placeholder).value_hint(hint);
     // `-1` is a wrong number, not an unknown flag.
     let arg = arg.allow_negative_numbers(true);
     match purpose {
@@ -376,31 +372,6 @@ pub(super) fn arg(key: &'static Key, purpose: Purpose) -> Arg {
             arg.value_parser(PossibleValuesParser::new(key.choices))
         }
         _ => arg,
-    }
-}
-
-fn hint(key: &Key) -> ValueHint {
-    match key.placeholder {
-        "FILE" | "PATH" => ValueHint::FilePath,
-        _ => ValueHint::Other,
-    }
-}
-
-fn short_help(key: &Key) -> String {
-    with_default(key.help.to_owned(), key)
-}
-
-fn long_help(key: &Key) -> String {
-    with_default(
-        format!("{}. {}", key.help, key.doc).trim_end().to_owned(),
-        key,
-    )
-}
-
-fn with_default(text: String, key: &Key) -> String {
-    match key.default {
-        "" => text,
-        default => format!("{text} [default: {default}]"),
     }
 }
 

@@ -15,9 +15,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::progress::ProgressScreen;
 
-/// As a shell says it of a program that SIGINT has ended.
-const INTERRUPTED: i32 = 130;
-
 /// Whether somebody has asked for the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stop(Arc<AtomicBool>);
@@ -32,7 +29,8 @@ impl Stop {
         for signal in [SIGINT, SIGTERM] {
             // The order matters: the second signal finds what the first one has set.
             let asked = Arc::clone(&stop.0);
-            signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, asked)?;
+            // 130, as a shell says it of a program that SIGINT has ended.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, asked)?;
             signal_hook::flag::register(signal, Arc::clone(&stop.0))?;
         }
         Ok(stop)
@@ -50,7 +48,7 @@ pub(super) struct Watcher {
     length: Length,
     answered: u64,
     failed: u64,
-    screen: ProgressScreen,
+    pub(super) screen: ProgressScreen,
 }
 
 impl Watcher {
@@ -65,12 +63,7 @@ impl Watcher {
         }
     }
 
-    /// The line is no longer there.
-    pub(super) fn clear(&mut self) {
-        self.screen.clear();
-    }
-
-    /// How the run goes: of what does not fit into the columns, the least important is left out first.
+    /// How the run goes.
     fn line(&self, second: &Second, columns: usize) -> String {
         let us = |value: f64| duration(value / 1e6);
         let (done, left_s) = self.progress(second.at_s);
@@ -83,7 +76,8 @@ impl Watcher {
         let failed = (self.failed > 0).then(|| format!("FAILED {}", thousands(self.failed)));
         let left = left_s.map(|left| format!("{} s left", thousands(left.round() as u64)));
         let name = (!self.name.is_empty()).then(|| harmless(&self.name, 30));
-        // By importance, with their places in the line.
+        // By importance, with their places in the line: of what does not fit into the columns, the least important
+        // is left out first.
         let parts = [
             (1, Some(stage)),
             (2, Some(format!("{}/s", thousands(second.answered)))),
@@ -109,14 +103,6 @@ impl Watcher {
         kept.sort_by_key(|(place, _)| *place);
         let texts: Vec<String> = kept.into_iter().map(|(_, text)| text).collect();
         texts.join("  ")
-    }
-
-    fn count(&mut self, second: &Second) {
-        // What warms up does not count.
-        if second.at_s >= 0 {
-            self.answered += second.answered;
-            self.failed += second.failed;
-        }
     }
 
     /// How much of the run is over, and how many seconds are left.
@@ -145,7 +131,11 @@ impl Watcher {
 
 impl Watch for Watcher {
     fn second(&mut self, second: &Second) {
-        self.count(second);
+        // What warms up does not count.
+        if second.at_s >= 0 {
+            self.answered += second.answered;
+            self.failed += second.failed;
+        }
         // A copy, because the line borrows the watcher while it is made.
         let mut screen = self.screen;
         screen.show(|columns| self.line(second, columns));

@@ -17,7 +17,6 @@ mod replay;
 mod reference;
 
 use clap::{ArgMatches, Command};
-use loadgen::spec::{FlagForm, Key};
 
 use crate::command::Purpose;
 
@@ -56,7 +55,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         .after_help(EXAMPLES)
         .args_override_self(true)
         .args_conflicts_with_subcommands(true)
-        .args(flags::args(purpose))
+        .args(flags::args(flags::rows(), purpose))
         .subcommand(sweep::command(purpose))
         .subcommand(compare::command())
 }
@@ -73,19 +72,6 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     }
 }
 
-/// All flags without their dashes: what a slip of the fingers may have meant.
-pub(crate) fn names() -> impl Iterator<Item = String> {
-    let flags = flags::rows().filter(|key| key.form != FlagForm::Argument);
-    flags.map(Key::long)
-}
-
-/// What a flag of the subcommand wants.
-pub(crate) fn expected(flag: &str) -> Option<String> {
-    let key = flags::named(flag.trim_start_matches('-'))?;
-    let form = format!("{}: {}", key.placeholder, key.help);
-    (!key.placeholder.is_empty()).then_some(form)
-}
-
 /// What has taken the place of a flag that there was.
 pub(crate) fn former(flag: &str) -> Option<&'static str> {
     match flag {
@@ -93,9 +79,4 @@ pub(crate) fn former(flag: &str) -> Option<&'static str> {
         "--engine" => Some("there is one engine: leave it out"),
         _ => None,
     }
-}
-
-/// Whether the subcommand has this flag.
-pub(crate) fn has_flag(flag: &str) -> bool {
-    flags::named(flag.trim_start_matches('-')).is_some()
 }

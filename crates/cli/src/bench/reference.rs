@@ -66,7 +66,7 @@ Faults are reported with file and line.
 /// The whole page.
 pub(crate) fn page() -> String {
     let mut page = HEAD.to_owned();
-    for group in FlagGroup::ALL {
+    for group in FlagGroup::ALL.iter().copied() {
         // Writing to a String cannot fail.
         let _ = writeln!(page, "\n## {}", group.title());
         for key in flags::rows().filter(|key| key.group == group) {

@@ -22,18 +22,17 @@ pub(super) struct Disk {
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        bounded(path, FILE_BYTES_MAX)
+        // It is kept in memory while the load runs: no more than the largest body that can be made.
+        bounded(path, 256 << 20)
     }
 
     fn recording(&self, path: &Path) -> Result<Recording, Fault> {
         let (mut recording, passed, unsent_len) = read(path, self.pattern.clone())?;
         let name = path.display().to_string();
         if recording.is_empty() {
+            let text = format!("`{name}`: there is no request in it");
             let hint = "`milepost report` says what is in it; `--replay-format` reads templates";
-            return Err(Fault::with_hint(
-                format!("`{name}`: there is no request in it"),
-                hint,
-            ));
+            return Err(Fault::with_hint(text, hint));
         }
         for message in doubts(&name, &passed, unsent_len, recording.silence_hours()) {
             message.say();
@@ -42,19 +41,14 @@ impl Files for Disk {
     }
 }
 
-/// What a load names is kept in memory while it runs: no more than the largest body that can be made.
-const FILE_BYTES_MAX: u64 = 256 << 20;
-
-/// All bytes of a file that has no more than `most`: some, as /dev/zero, have no end.
+/// All bytes of a file that has no more than `most`.
 fn bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // Some files, as /dev/zero, have no end.
     let mut bytes = Vec::new();
     let mut file = fs::File::open(path)?.take(most + 1);
     match file.read_to_end(&mut bytes)? as u64 <= most {
         true => Ok(bytes),
-        false => Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it has more than {most} bytes"),
-        )),
+        false => Err(io::Error::other(format!("it has more than {most} bytes"))),
     }
 }
 
@@ -69,6 +63,7 @@ fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, u64
     let mut full = None;
     let passed = report::lines(&input, pattern, &mut |line| {
         let began_unix_ns = line.wall_ns?;
+        // As of a connection that ended, or sent something else, before it sent a request.
         if line.method.is_empty() || line.target.is_empty() {
             return None;
         }
@@ -91,10 +86,8 @@ fn read(path: &Path, pattern: Option<Pattern>) -> Result<(Recording, Passed, u64
     }
     if let Some(what) = full {
         let text = format!("`{name}`: there are more than {what} in it");
-        return Err(Fault::with_hint(
-            text,
-            "replay a part of it: `head`, `zcat | sed`",
-        ));
+        let hint = "replay a part of it: `head`, `zcat | sed`";
+        return Err(Fault::with_hint(text, hint));
     }
     Ok((recording, passed, unsent_len))
 }
@@ -127,10 +120,9 @@ fn doubts(name: &str, passed: &Passed, unsent_len: u64, silence_hours: u64) -> V
         messages.push(Message::new(&what, cause));
     }
     if unsent_len > 0 {
-        let cause = format!(
-            "{} requests cannot be sent and are left out: no path, or no method",
-            thousands(unsent_len)
-        );
+        let len = thousands(unsent_len);
+        let cause =
+            format!("{len} requests cannot be sent and are left out: no path, or no method");
         messages.push(Message::new(&what, cause));
     }
     if silence_hours > 0 {

@@ -10,10 +10,10 @@ use loadgen::engine::{self, Fault};
 use loadgen::outcome::{Outcome, Remark, Weight};
 use loadgen::output::{self, Tone};
 use loadgen::plan::{Address, Load, Plan};
-use loadgen::statistics::{Assertion, Search, SearchEnd, Step, Try};
+use loadgen::statistics::{Assertion, Moments, Search, SearchEnd, Step, Try};
 use present::thousands;
 
-use super::flags::{BenchOptions, Runs};
+use super::flags::{BenchOptions, Runs, has_stdout};
 use super::live::{Stop, Watcher};
 use super::replay::Disk;
 use crate::environment::cause;
@@ -33,10 +33,9 @@ pub(super) fn run(mut options: BenchOptions, mut faults: Vec<Message>) -> i32 {
             Err(messages) => faults.extend(messages),
         }
     }
-    let disk = Disk {
-        pattern: options.pattern.clone(),
-    };
-    let plan = options.load.plan(&disk);
+    let pattern = options.pattern.clone();
+    // All faults at once: those of the flags, of the control socket, of the load and of the signals.
+    let plan = options.load.plan(&Disk { pattern });
     let plan = plan.map_err(|found| faults.extend(found.iter().map(message)));
     let stop = Stop::listen();
     if let Err(error) = &stop {
@@ -148,19 +147,16 @@ impl Bench<'_> {
 
     /// To standard output, unless that is a program's.
     fn show(&self, text: &str) {
-        match self.options.has_stdout() {
-            true => message::talk(text),
-            false => {
-                if let Err(message) = message::result(text) {
-                    // The first one says it for all.
-                    let _ = self.unwritten.set(message);
-                }
-            }
+        if has_stdout(&self.options.outputs) {
+            message::talk(text);
+        } else if let Err(message) = message::result(text) {
+            // The first one says it for all.
+            let _ = self.unwritten.set(message);
         }
     }
 
     fn tone(&self) -> Tone {
-        let is_terminal = match self.options.has_stdout() {
+        let is_terminal = match has_stdout(&self.options.outputs) {
             true => io::stderr().is_terminal(),
             false => io::stdout().is_terminal(),
         };
@@ -172,9 +168,10 @@ impl Bench<'_> {
         }
     }
 
-    /// Writes what was measured, whatever came after it, and says how it ended.
+    /// Writes what was measured, and says how it ended.
     fn finish(&self, made: Result<bool, Fault>, address: &Address) -> i32 {
         let mut messages: Vec<Message> = self.unwritten.get().cloned().into_iter().collect();
+        // Whatever came after it: what was measured is worth its files.
         if !self.outcomes.is_empty() {
             let title = match self.options.label.as_str() {
                 "" => &self.outcomes[0].asked.url,
@@ -191,6 +188,7 @@ impl Bench<'_> {
                 messages.push(message(&fault));
                 COULD_NOT
             }
+            // Whatever the runs say: nobody will read it.
             Ok(_) if !is_written => COULD_NOT,
             Ok(holds) => match unanswered(&self.outcomes, address) {
                 Some(message) => {
@@ -219,16 +217,14 @@ pub(super) fn watched(
     };
     let mut watcher = Watcher::new(plan, name, stop, screen);
     let made = engine::run(plan, &mut watcher);
-    watcher.clear();
+    watcher.screen.clear();
     made
 }
 
-/// For whoever finds the stored result of a run that was ended early.
 fn interrupted(outcome: &Outcome) -> Remark {
-    let text = format!(
-        "the run was ended by a signal after {:.1} s of counted time",
-        outcome.seconds
-    );
+    // A stored result outlives the terminal on which Ctrl-C was pressed.
+    let seconds = outcome.seconds;
+    let text = format!("the run was ended by a signal after {seconds:.1} s of counted time");
     Remark::new(Weight::Note, "interrupted", text)
 }
 
@@ -237,7 +233,7 @@ pub(super) fn message(fault: &Fault) -> Message {
     Message::from_text(&fault.text).with_hint_maybe(fault.hint.clone())
 }
 
-/// Says what an assertion says of a run; one that is not the server's to answer for does not hold.
+/// Says what an assertion says of a run.
 fn said(name: &str, outcome: &Outcome, assertion: &Assertion) -> bool {
     let verdict = assertion.holds(outcome);
     let of_run = match name {
@@ -247,12 +243,11 @@ fn said(name: &str, outcome: &Outcome, assertion: &Assertion) -> bool {
     for line in verdict.text().lines() {
         Message::from_text(format!("{of_run}{line}")).say();
     }
+    // What the generator measured of itself is not the server's to answer for.
     if !outcome.is_valid() {
         let cause = "the run is invalid, so that nothing holds for it";
-        let hint = "its table says why";
-        Message::new(&format!("{of_run}assert"), cause)
-            .with_hint(hint)
-            .say();
+        let message = Message::new(&format!("{of_run}assert"), cause);
+        message.with_hint("its table says why").say();
     }
     verdict.is_held() && outcome.is_valid()
 }
@@ -274,17 +269,15 @@ fn summary(outcomes: &[Outcome]) -> Option<String> {
     if outcomes.len() < 2 {
         return None;
     }
-    let rates: Vec<f64> = outcomes.iter().map(Outcome::per_second).collect();
-    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = rates.iter().copied().fold(0.0, f64::max);
-    let average = rates.iter().sum::<f64>() / rates.len() as f64;
+    let mut rates = Moments::default();
+    outcomes
+        .iter()
+        .for_each(|run| rates.record(run.per_second()));
     let said = |rate: f64| thousands(rate.round() as u64);
+    let (least, most, mean) = (said(rates.min()), said(rates.max()), said(rates.mean()));
+    let len = outcomes.len();
     Some(format!(
-        "{} runs: {} to {} requests a second, {} on average\n",
-        outcomes.len(),
-        said(least),
-        said(most),
-        said(average)
+        "{len} runs: {least} to {most} requests a second, {mean} on average\n"
     ))
 }
 
@@ -335,6 +328,7 @@ pub(super) fn unanswered(outcomes: &[Outcome], address: &Address) -> Option<Mess
             "the table says what to do; `--source` wants addresses of this host",
         ),
     ];
+    // The most frequent one: a server that is down refuses thousands of times, and one that starts late some.
     let (count, cause, hint) = causes
         .into_iter()
         .max_by_key(|(count, ..)| *count)
@@ -344,13 +338,11 @@ pub(super) fn unanswered(outcomes: &[Outcome], address: &Address) -> Option<Mess
             "none ended in the counted time",
             "give it more time: `--duration`",
         ));
-    let cause = match count {
-        0 => format!("no request was answered as expected: {cause}"),
-        count => format!(
-            "no request was answered as expected: {cause} ({} times)",
-            thousands(count)
-        ),
+    let times = match count {
+        0 => String::new(),
+        count => format!(" ({} times)", thousands(count)),
     };
+    let cause = format!("no request was answered as expected: {cause}{times}");
     Some(Message::new(&format!("`{}`", last.asked.url), cause).with_hint(hint))
 }
 

@@ -6,17 +6,17 @@
 use std::thread;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use loadgen::engine::Fault;
 use loadgen::outcome::Outcome;
 use loadgen::output;
 use loadgen::plan::Plan;
 use loadgen::spec::FlagForm::Switch;
-use loadgen::spec::Key;
-use loadgen::sweep::{Sweep, SweepRun};
+use loadgen::spec::{self, Key};
+use loadgen::sweep::Sweep;
 use present::{Axis, Chart, Page, Scale};
 
-use super::flags::{self, Output, Place};
+use super::flags::{self, Output};
 use super::live::Stop;
 use super::replay::Disk;
 use super::runs::{self, message};
@@ -24,12 +24,6 @@ use crate::command::Purpose;
 use crate::environment::cause;
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE};
-
-/// Fewer repetitions say little about chance.
-const REPEAT: usize = 5;
-const REPEAT_MAX: usize = 1_000;
-/// What a run has left behind in the kernel settles before the next one.
-const REST: Duration = Duration::from_millis(500);
 
 const ABOUT: &str = "Measure over a range of one number of the load";
 
@@ -43,17 +37,16 @@ One of --connections, --rate, --pipeline and the other numbers of a load takes a
 FROM..TO:STEP, or a list. Exit: 0 done, 2 it could not be done or nothing was answered.";
 
 /// A form of the results.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum SweepForm {
-    Json,
-    Html,
-}
+type SweepForm = fn(&Sweep, &[Outcome]) -> String;
+
+/// The forms by their flags.
+const FORMS: [(&str, SweepForm); 2] = [("json", |_, runs| output::json(runs)), ("html", page)];
 
 /// What was asked for.
 struct SweepOptions {
     sweep: Sweep,
     /// A plan for each value.
-    plans: Vec<(u64, Plan)>,
+    plans: Vec<Plan>,
     repeat: usize,
     outputs: Vec<Output<SweepForm>>,
     is_quiet: bool,
@@ -69,20 +62,14 @@ const OWN: &[Key] = loadgen::key_table! {
     }
 };
 
-fn args(purpose: Purpose) -> impl Iterator<Item = Arg> {
-    let none = None::<&str>;
-    let arg = move |key| flags::arg(key, purpose).help_heading(none).long_help(none);
-    OWN.iter().map(arg)
-}
-
 /// The subcommand.
 pub(super) fn command(purpose: Purpose) -> Command {
     Command::new("sweep")
         .about(ABOUT)
         .after_help(EXAMPLES)
         .args_override_self(true)
-        .args(args(purpose))
-        .args(flags::load_args(purpose))
+        .args(flags::own_args(OWN, purpose))
+        .args(flags::args(spec::keys().iter(), purpose))
 }
 
 /// Runs a sweep to its end and gives the exit code.
@@ -98,14 +85,11 @@ pub(super) fn run(matches: &ArgMatches) -> i32 {
     let ended = measure(&options, &stop, &mut runs);
     let mut messages: Vec<Message> = ended.err().iter().map(message).collect();
     messages.extend(show(&options, &runs));
-    let outcomes: Vec<Outcome> = runs.into_iter().map(|run| run.outcome).collect();
-    let address = &options.plans[0].1.target.address;
-    messages.extend(runs::unanswered(&outcomes, address));
-    if outcomes.is_empty() && messages.is_empty() {
-        messages.push(Message::new(
-            "sweep",
-            "it was interrupted before its first result",
-        ));
+    let address = &options.plans[0].target.address;
+    messages.extend(runs::unanswered(&runs, address));
+    if runs.is_empty() && messages.is_empty() {
+        let cause = "it was interrupted before its first result";
+        messages.push(Message::new("sweep", cause));
     }
     message::say_all(&messages);
     if messages.is_empty() { DONE } else { COULD_NOT }
@@ -115,14 +99,11 @@ pub(super) fn run(matches: &ArgMatches) -> i32 {
 fn options(matches: &ArgMatches, faults: &mut Vec<Message>) -> Option<SweepOptions> {
     let load = flags::load(matches);
     let sweep = Sweep::of(&load).map_err(|fault| faults.push(message(&fault)));
-    let repeat = flags::count(matches, "repeat", REPEAT_MAX, faults).unwrap_or(REPEAT);
-    let forms = [("json", SweepForm::Json), ("html", SweepForm::Html)];
-    let outputs = flags::outputs(matches, &forms, faults);
+    // Fewer repetitions say little about chance.
+    let repeat = flags::count(matches, "repeat", 1_000, faults).unwrap_or(5);
+    let outputs = flags::outputs(matches, &FORMS, faults);
     let sweep = sweep.ok()?;
-    let plan = |value: &u64| {
-        let plan = sweep.load(&load, *value).plan(&Disk { pattern: None });
-        plan.map(|plan| (*value, plan))
-    };
+    let plan = |value: &u64| sweep.load(&load, *value).plan(&Disk { pattern: None });
     let plans = sweep.values.iter().map(plan).collect::<Result<_, _>>();
     let plans = plans.map_err(|found: Vec<Fault>| faults.extend(found.iter().map(message)));
     Some(SweepOptions {
@@ -134,67 +115,49 @@ fn options(matches: &ArgMatches, faults: &mut Vec<Message>) -> Option<SweepOptio
     })
 }
 
-/// All values in each repetition, so that a drift of the host falls on all of them alike. A run that was ended early is
-/// no measurement.
-fn measure(options: &SweepOptions, stop: &Stop, made: &mut Vec<SweepRun>) -> Result<(), Fault> {
-    for repetition in 1..=options.repeat {
-        for (value, plan) in &options.plans {
-            let name = format!(
-                "{value} {}, repetition {repetition} of {}",
-                options.sweep.column, options.repeat
-            );
+fn measure(options: &SweepOptions, stop: &Stop, made: &mut Vec<Outcome>) -> Result<(), Fault> {
+    let SweepOptions { sweep, repeat, .. } = options;
+    // All values in each repetition, so that a drift of the host falls on all of them alike.
+    for repetition in 1..=*repeat {
+        for (value, plan) in sweep.values.iter().zip(&options.plans) {
+            let label = format!("{value} {}", sweep.column);
+            let name = format!("{label}, repetition {repetition} of {repeat}");
             let mut outcome = runs::watched(plan, name, stop, options.is_quiet)?;
+            // A run that was ended early is no measurement.
             if stop.is_asked_for() {
                 return Ok(());
             }
-            outcome.asked.label = format!("{value} {}", options.sweep.column);
-            made.push(SweepRun {
-                value: *value,
-                outcome,
-            });
-            thread::sleep(REST);
+            outcome.asked.label = label;
+            made.push(outcome);
+            // What a run has left behind in the kernel settles before the next one.
+            thread::sleep(Duration::from_millis(500));
         }
     }
     Ok(())
 }
 
 /// Writes the results; gives what could not be written.
-fn show(options: &SweepOptions, runs: &[SweepRun]) -> Vec<Message> {
-    let column = options.sweep.column;
-    let title = format!("Requests a second by {column}");
-    let scale = Scale::of(Axis::Linear, Axis::Linear);
-    let labels = [column, "requests a second"];
-    let chart = Chart::of(&title, labels, scale, vec![options.sweep.line(runs)]);
-    let mut messages = Vec::new();
-    for output in &options.outputs {
-        let text = match output.form {
-            SweepForm::Json => json(runs),
-            SweepForm::Html => page(options, &chart, runs),
-        };
-        messages.extend(output.place.write(&text).err());
-    }
-    let has_stdout = options
-        .outputs
-        .iter()
-        .any(|output| output.place == Place::Stdout);
-    if !options.is_quiet && !has_stdout {
-        messages.extend(message::result(&options.sweep.text(runs)).err());
+fn show(options: &SweepOptions, runs: &[Outcome]) -> Vec<Message> {
+    let SweepOptions { sweep, outputs, .. } = options;
+    let write = |output: &Output<SweepForm>| output.place.write(&(output.form)(sweep, runs)).err();
+    let mut messages: Vec<Message> = outputs.iter().filter_map(write).collect();
+    if !options.is_quiet && !flags::has_stdout(outputs) {
+        messages.extend(message::result(&sweep.text(runs)).err());
     }
     messages
 }
 
-fn page(options: &SweepOptions, chart: &Chart, runs: &[SweepRun]) -> String {
-    let mut page = Page::new(&chart.title);
-    page.charts([chart]).table(&options.sweep.table(runs));
-    for note in options.sweep.notes(runs) {
+fn page(sweep: &Sweep, runs: &[Outcome]) -> String {
+    let title = format!("Requests a second by {}", sweep.column);
+    let scale = Scale::of(Axis::Linear, Axis::Linear);
+    let labels = [sweep.column, "requests a second"];
+    let chart = Chart::of(&title, labels, scale, vec![sweep.line(runs)]);
+    let mut page = Page::new(&title);
+    page.charts([&chart]).table(&sweep.table(runs));
+    for note in sweep.notes(runs) {
         page.paragraph(&note);
     }
     page.finish()
-}
-
-fn json(runs: &[SweepRun]) -> String {
-    let outcomes: Vec<Outcome> = runs.iter().map(|run| run.outcome.clone()).collect();
-    output::json(&outcomes)
 }
 
 #[cfg(test)]
@@ -218,12 +181,9 @@ mod tests {
     #[test]
     fn plans_a_run_for_each_value() {
         let options = asked(&["-c", "1..3:1"]).expect("options");
-        assert_eq!(options.repeat, REPEAT);
-        let plans = options
-            .plans
-            .iter()
-            .map(|(value, plan)| (*value, plan.connections.len));
-        assert_eq!(plans.collect::<Vec<_>>(), [(1, 1), (2, 2), (3, 3)]);
+        assert_eq!(options.repeat, 5);
+        let plans = options.plans.iter().map(|plan| plan.connections.len);
+        assert_eq!(plans.collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]

@@ -28,9 +28,10 @@ pub(super) struct Host {
     pub(super) time_wait_max: u64,
 }
 
-/// The first one that is no address of this host. What cannot be asked is taken for one.
+/// The first one that is no address of this host.
 pub(super) fn foreign(addresses: &[IpAddr]) -> Option<IpAddr> {
     let is_foreign = |address: &IpAddr| {
+        // What cannot be asked is taken for an address of this host: connecting will show it.
         // Of UDP, so that no port is taken from the load.
         let bound = UdpSocket::bind((*address, 0));
         bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
@@ -63,7 +64,7 @@ impl Host {
 fn time_waits(reuse: u64, delay_ms: u64, timestamps: u64) -> (Nanos, Nanos) {
     let delay = Nanos::from_ms(delay_ms);
     match reuse {
-        // Without time stamps an old segment could not be told from a new one, so there is no reuse.
+        // Without time stamps an old segment would look like a new one, so there is no reuse.
         _ if timestamps == 0 => (TIME_WAIT, TIME_WAIT),
         0 => (TIME_WAIT, TIME_WAIT),
         2 => (TIME_WAIT, delay),
@@ -71,8 +72,9 @@ fn time_waits(reuse: u64, delay_ms: u64, timestamps: u64) -> (Nanos, Nanos) {
     }
 }
 
-/// Raises the soft limit of this process to its hard one, which is no change of the host, and gives what holds.
+/// The limit of descriptors that holds.
 fn raised_nofile() -> u64 {
+    // The soft limit of this process is raised to its hard one, which is no change of the host.
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 1024;
     };
@@ -84,6 +86,7 @@ fn raised_nofile() -> u64 {
 
 /// Ports of `ip_local_port_range` without those of `ip_local_reserved_ports`.
 fn ports(range: &str, reserved: &str) -> u64 {
+    // Linux has these where nobody has set others.
     let mut ends = numbers(range);
     let (low, high) = (ends.next().unwrap_or(32_768), ends.next().unwrap_or(60_999));
     let kept = |part: &str| {

@@ -1,9 +1,9 @@
-//! Counters of the host's network that tell of trouble, as differences over a run.
+//! Counters of the host's network that show trouble, as differences over a run.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-/// The counters that tell of trouble, by section and name. Resets are not among them: our own closing is one.
+/// The counters that show trouble, by section and name. Resets are not among them: our own closing is one.
 const WATCHED: [&str; 20] = [
     "Tcp.AttemptFails",
     "Tcp.RetransSegs",
@@ -52,8 +52,9 @@ impl KernelCounters {
         grown.filter(|(_, more)| *more > 0).collect()
     }
 
-    /// Takes the counters of a text of pairs of lines: `TcpExt: NAME NAME ...`, `TcpExt: 1 2 ...`.
+    /// Takes the counters of a text.
     fn take(&mut self, text: &str) {
+        // Pairs of lines: `TcpExt: NAME NAME ...`, `TcpExt: 1 2 ...`.
         let mut lines = text.lines();
         while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
             let Some((section, names)) = names.split_once(": ") else {

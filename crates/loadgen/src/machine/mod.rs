@@ -39,7 +39,7 @@ pub use validity::judge;
 /// When the load cannot be made here; the hint has the remedy.
 pub fn prepare(plan: &mut Plan) -> Result<Vec<Remark>, Fault> {
     let host = host::Host::read();
-    // The kernel says the same of a foreign address as of one without a free port: told apart only here.
+    // The kernel says the same of a foreign address as of one without a free port: they differ only here.
     if let Some(address) = host::foreign(&plan.connections.sources) {
         return Err(Fault::with_hint(
             format!("{address} is no address of this host: no connection can come from it"),
@@ -48,6 +48,7 @@ pub fn prepare(plan: &mut Plan) -> Result<Vec<Remark>, Fault> {
     }
     let mut remarks = fit(plan, &host)?;
     let limits = server::descriptor_limits(&plan.machine.server_pids);
+    // A remark and no fault: a server that has too few descriptors may be what is to be measured.
     remarks.extend(descriptors::server_remark(plan, &limits));
     remarks.sort_by_key(|remark| remark.weight);
     Ok(remarks)

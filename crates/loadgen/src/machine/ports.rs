@@ -14,14 +14,8 @@ use crate::engine::Fault;
 use crate::outcome::{Remark, Weight};
 use crate::plan::{Address, Begin, Closing, Length, Load, Misbehaviour, Plan};
 
-/// Connections a second that a thread is assumed to make as quickly as it can; 23,000 were measured.
-const CONNECTIONS_PER_S: f64 = 25_000.0;
-/// Requests a second likewise, on kept connections.
-const REQUESTS_PER_S: f64 = 50_000.0;
 /// Local addresses that are chosen at most.
 const SOURCES_MAX: u64 = 4_096;
-/// What takes away the need for ports, for every hint.
-const WIDER: &str = "`sysctl -w net.ipv4.ip_local_port_range='1024 65535'`";
 
 /// How many ports are needed at once.
 #[derive(Clone, PartialEq, Debug)]
@@ -55,8 +49,11 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
     }
     let wanted = all.div_ceil((host.ports / 2).max(1));
     if given == 0 && target.ip().is_ipv4() && target.ip().is_loopback() && wanted <= SOURCES_MAX {
-        plan.connections.sources = loopback_sources(wanted);
-        return Ok(vec![chosen_remark(&need, wanted, host)]);
+        // 127.0.0.1, 127.0.0.2 and so on: every address of 127.0.0.0/8 is this host's.
+        let first = u32::from(Ipv4Addr::LOCALHOST);
+        let all = (first..first + wanted as u32).map(Ipv4Addr::from);
+        plan.connections.sources = all.map(IpAddr::V4).collect();
+        return Ok(vec![chosen_remark(&need, &plan.connections.sources, host)]);
     }
     let (has, from) = (host.ports * given.max(1), addresses(given.max(1)));
     if all > has {
@@ -64,17 +61,14 @@ pub(super) fn choose(plan: &mut Plan, host: &Host) -> Result<Vec<Remark>, Fault>
         if target.ip().is_loopback() && target.is_ipv6() {
             hint.push_str("reach the server over 127.0.0.1, where addresses abound, or ");
         }
-        let text = format!(
-            "{} local ports are needed, and {from} has {has}",
-            need.said()
-        );
+        let needed = need.said();
+        let text = format!("{needed} local ports are needed, and {from} has {has}");
         return Err(Fault::with_hint(text, hint + &need.remedies));
     }
+    let (needed, remedies) = (need.said(), need.remedies);
     let text = format!(
-        "{} of the {has} ports of {from} are needed: past half of them the kernel takes long to find a free one, \
-         which is in the time to connect; {}",
-        need.said(),
-        need.remedies
+        "{needed} of the {has} ports of {from} are needed: past half of them the kernel takes long to find a free \
+         one, which is in the time to connect; {remedies}"
     );
     Ok(vec![Remark::new(Weight::Doubtful, "ports", text)])
 }
@@ -86,6 +80,7 @@ impl PortNeed {
             true => host.loopback_time_wait,
             false => host.time_wait,
         };
+        // The side that closes first keeps the port in TIME_WAIT; after a reset neither does.
         let (per_s, is_assumed) = match plan.connections.closing {
             Closing::Fin => ended_per_s(plan),
             Closing::Rst | Closing::Server => (0.0, false),
@@ -126,14 +121,13 @@ fn remedies(waiting: u64, waits: Nanos, host: &Host) -> String {
     let all = [
         (waiting > 0, "`--close rst`"),
         (is_slow, "`sysctl -w net.ipv4.tcp_tw_reuse=1`"),
-        (host.ports < 60_000, WIDER),
+        (
+            host.ports < 60_000,
+            "`sysctl -w net.ipv4.ip_local_port_range='1024 65535'`",
+        ),
     ];
-    let fitting: Vec<&str> = all
-        .iter()
-        .filter(|(fits, _)| *fits)
-        .map(|(_, text)| *text)
-        .collect();
-    match fitting.as_slice() {
+    let fitting = all.iter().filter(|(fits, _)| *fits).map(|(_, text)| *text);
+    match fitting.collect::<Vec<_>>().as_slice() {
         [] => "fewer connections (`--connections`)".to_owned(),
         texts => texts.join(", or "),
     }
@@ -147,7 +141,9 @@ fn ended_per_s(plan: &Plan) -> (f64, bool) {
     let each = each.get() as f64;
     match &plan.load {
         Load::Closed => {
-            let thread = CONNECTIONS_PER_S.min(REQUESTS_PER_S / each);
+            // What a thread makes as quickly as it can: 23,000 connections a second were measured, and twice as
+            // many requests on kept ones.
+            let thread = 25_000_f64.min(50_000.0 / each);
             (thread * plan.machine.threads as f64, true)
         }
         Load::Open { rate, .. } => (rate.most() / each, false),
@@ -161,15 +157,14 @@ fn ended_per_s(plan: &Plan) -> (f64, bool) {
     }
 }
 
-/// How many of the plan's own connections are in TIME_WAIT at most: no more than end while one waits, or at all.
+/// How many of the plan's own connections are in TIME_WAIT at most.
 fn waiting_of(plan: &Plan, per_s: f64, waits: Nanos) -> f64 {
+    // No more than end while one waits, and no more than end at all.
     if per_s == 0.0 {
         return 0.0;
     }
-    let each = plan
-        .connections
-        .requests_each
-        .map_or(1.0, |each| each.get() as f64);
+    let each = plan.connections.requests_each;
+    let each = each.map_or(1.0, |each| each.get() as f64);
     let within = match &plan.load {
         Load::Recorded { arrivals } => {
             let offsets = arrivals.iter().map(|arrival| arrival.offset);
@@ -190,22 +185,22 @@ fn lasts_s(length: &Length) -> f64 {
         Begin::After(pause) => Some(pause.as_secs_f64()),
         Begin::AllOpen => None,
     };
-    let lasts = length.duration.zip(before);
-    lasts.map_or(f64::INFINITY, |(duration, before)| {
-        duration.as_secs_f64() + before
-    })
+    let duration = length.duration.map(Nanos::as_secs_f64);
+    let lasts = duration
+        .zip(before)
+        .map(|(duration, before)| duration + before);
+    lasts.unwrap_or(f64::INFINITY)
 }
 
 /// The greatest number of times within any window of this length; they come in order.
 fn most_within(times: impl Iterator<Item = Nanos> + Clone, window: Nanos) -> usize {
+    // The window ends with each of them in turn, and begins with the earliest that it still holds.
     let mut earliest = times.clone().peekable();
     let (mut inside, mut most) = (0_usize, 0);
     for time in times {
         inside += 1;
-        while earliest
-            .next_if(|first| first.0 + window.0 < time.0)
-            .is_some()
-        {
+        let is_before = |first: &Nanos| first.0 + window.0 < time.0;
+        while earliest.next_if(is_before).is_some() {
             inside -= 1;
         }
         most = most.max(inside);
@@ -215,28 +210,13 @@ fn most_within(times: impl Iterator<Item = Nanos> + Clone, window: Nanos) -> usi
 
 /// Connections a second of misbehaving clients that end with us as the first.
 fn half_closed_per_s(plan: &Plan) -> f64 {
-    let halves = plan
-        .bad_clients
-        .iter()
-        .filter(|group| group.misbehaviour == Misbehaviour::HalfCloses);
-    let len: usize = halves.map(|group| group.len).sum();
-    crate::adversaries::reopened_per_s(len)
+    let halves = plan.bad_clients.iter();
+    let halves = halves.filter(|group| group.misbehaviour == Misbehaviour::HalfCloses);
+    crate::adversaries::reopened_per_s(halves.map(|group| group.len).sum())
 }
 
-/// 127.0.0.1, 127.0.0.2 and so on; `len` is at most [`SOURCES_MAX`].
-fn loopback_sources(len: u64) -> Vec<IpAddr> {
-    assert!(
-        len <= SOURCES_MAX,
-        "no more addresses are chosen than may be"
-    );
-    let first = u32::from(Ipv4Addr::LOCALHOST);
-    let all = first..first + len as u32;
-    all.map(|address| IpAddr::V4(Ipv4Addr::from(address)))
-        .collect()
-}
-
-fn chosen_remark(need: &PortNeed, len: u64, host: &Host) -> Remark {
-    let last = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + len as u32 - 1);
+fn chosen_remark(need: &PortNeed, sources: &[IpAddr], host: &Host) -> Remark {
+    let (len, last) = (sources.len(), sources[sources.len() - 1]);
     let text = format!(
         "connections come from {len} local addresses in turn, 127.0.0.1 to {last}, each used for less than half of \
          its {} ports: needed are {}; fewer addresses suffice with {}",

@@ -55,6 +55,7 @@ impl ServerMeter {
     /// Begins to count, or counts until now.
     pub fn mark(&mut self) {
         let now = Family::look(&self.latest);
+        // What was taken before the first mark is not the run's.
         if self.is_begun {
             self.ticks += now.ticks_since(&self.latest);
             self.switches += now.switches_since(&self.latest);
@@ -76,6 +77,7 @@ impl ServerMeter {
             _ => sum / requests as f64,
         };
         let all = self.latest.processes.values();
+        // What has ended keeps its line until its parent has waited, and no memory.
         let live = all.filter(|process| !process.has_ended);
         let pages: u64 = live.clone().map(|process| process.resident_pages).sum();
         ServerUse {
@@ -88,9 +90,9 @@ impl ServerMeter {
     }
 }
 
-/// How many descriptors each of the processes and their children may have open; those that cannot be asked are
-/// left out.
+/// How many descriptors each of the processes and their children may have open.
 pub(super) fn descriptor_limits(pids: &[u32]) -> Vec<u64> {
+    // Processes that cannot be asked are left out: the meter will say what is wrong with them.
     let Ok(meter) = ServerMeter::open(pids) else {
         return Vec::new();
     };
@@ -120,8 +122,7 @@ impl ProcessUse {
         ProcessUse::of(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
     }
 
-    /// From a line of `/proc/PID/stat`: with when it started, in ticks since the boot, a process is told from a
-    /// later one of the same id.
+    /// From a line of `/proc/PID/stat`, with its id and when it started.
     pub(super) fn of(stat: &str) -> Option<((u32, u64), ProcessUse)> {
         let id = stat.split_once(' ')?.0.parse().ok()?;
         // A program's name may hold anything, parentheses too.
@@ -131,6 +132,7 @@ impl ProcessUse {
         let parent = u32::try_from(number(0)?).ok()?;
         let own_ticks = number(9)? + number(0)?;
         let reaped_ticks = number(0)? + number(0)?;
+        // In ticks since the boot: by it a process differs from a later one of the same id.
         let started = number(4)?;
         let process = ProcessUse {
             parent,
@@ -154,8 +156,6 @@ pub(super) struct Family {
 
 impl Family {
     /// Looks at the processes of `known` that still live, and at all their children and grandchildren.
-    ///
-    /// This process and its own children are no part of it, unless they are known.
     fn look(known: &Family) -> Family {
         // The whole list at once: children are found by their parents, and both may change between two looks.
         let all: BTreeMap<_, _> = ids("/proc").filter_map(ProcessUse::read).collect();
@@ -168,10 +168,11 @@ impl Family {
         while let Some((key, process)) = found.pop() {
             // Each process is looked at once, so that this ends whatever ids the kernel gave again meanwhile.
             if family.processes.insert(*key, *process).is_none() {
-                let children = all
-                    .iter()
-                    .filter(|((id, _), child)| child.parent == key.0 && *id != std::process::id());
-                found.extend(children);
+                // This process and its own children are no part of it, unless they are known.
+                let is_child = |((id, _), child): &(&(u32, u64), &ProcessUse)| {
+                    child.parent == key.0 && *id != std::process::id()
+                };
+                found.extend(all.iter().filter(is_child));
                 family.look_at_threads(key.0);
             }
         }
@@ -195,17 +196,14 @@ impl Family {
         for (key, now) in &self.processes {
             // Without one it began since then, and all its children did.
             let then = before.processes.get(key);
-            let (own_then, reaped_then) =
-                then.map_or((0, 0), |then| (then.own_ticks, then.reaped_ticks));
-            let grown = now.own_ticks.saturating_sub(own_then);
+            let then = then.map_or((0, 0), |then| (then.own_ticks, then.reaped_ticks));
+            let grown = now.own_ticks.saturating_sub(then.0);
             own += grown;
-            all += grown + now.reaped_ticks.saturating_sub(reaped_then);
+            all += grown + now.reaped_ticks.saturating_sub(then.1);
         }
         let gone = before.processes.iter();
         let gone = gone.filter(|(key, _)| !self.processes.contains_key(key));
-        let known: u64 = gone
-            .map(|(_, process)| process.own_ticks + process.reaped_ticks)
-            .sum();
+        let known: u64 = gone.map(|(_, one)| one.own_ticks + one.reaped_ticks).sum();
         // What was known of those that are gone has moved to those that waited for them. Where nobody did it has
         // not, and what the others took themselves is still right.
         own.max(all.saturating_sub(known))

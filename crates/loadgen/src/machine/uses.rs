@@ -55,6 +55,7 @@ impl ThreadMeter {
 
     /// What this thread has taken since the beginning, `elapsed` ago.
     pub fn end(&self, elapsed: Nanos) -> ThreadUse {
+        // Both looks give what the thread has taken since it was started.
         let (begin, now) = (&self.begin, ThreadMeter::begin().begin);
         let cpu_s = now.cpu_s - begin.cpu_s;
         ThreadUse {
@@ -67,12 +68,12 @@ impl ThreadMeter {
     }
 }
 
-/// Processor time of wall time; zero of none.
+/// Processor time of wall time.
 pub(super) fn share(cpu_s: f64, elapsed: Nanos) -> f64 {
-    if elapsed.0 > 0 {
-        cpu_s / elapsed.as_secs_f64()
-    } else {
-        0.0
+    // Of no time it is zero, because a stored number is finite.
+    match elapsed {
+        Nanos::ZERO => 0.0,
+        _ => cpu_s / elapsed.as_secs_f64(),
     }
 }
 
@@ -91,8 +92,7 @@ impl HostMeter {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let mut lines = text.lines();
         // user nice system idle iowait irq softirq steal; guests are in user already.
-        let ticks = numbers(lines.next().unwrap_or_default()).take(8);
-        let ticks: Vec<u64> = ticks.collect();
+        let ticks: Vec<u64> = numbers(lines.next().unwrap_or_default()).take(8).collect();
         let idle = ticks.iter().skip(3).take(2).sum();
         HostMeter {
             busy: ticks.iter().sum::<u64>() - idle,
@@ -102,8 +102,9 @@ impl HostMeter {
     }
 
     /// Processor time of everybody but the generator (`own_s`) and the server (`server_s`) since the beginning,
-    /// of all processors' time: 0 to 1. Time that a hypervisor gave to others counts as theirs.
+    /// of all processors' time: 0 to 1.
     pub fn foreign_share(&self, own_s: f64, server_s: f64) -> f64 {
+        // Time that a hypervisor gave to others (steal) is busy, and counts as theirs.
         let now = HostMeter::begin();
         let busy = now.busy.saturating_sub(self.busy) as f64;
         let all = busy + now.idle.saturating_sub(self.idle) as f64;

@@ -8,33 +8,9 @@ use crate::distribution::has_enough_beyond;
 use crate::outcome::{Outcome, Remark, ThreadUse, Weight};
 use crate::plan::Timestamps;
 
-/// A generator that stood still for a greater share of the time has measured itself.
-const STALLED_SHARE: f64 = 0.01;
-/// The same when its lateness is a greater share of the latency, both at 99 %.
-const LATE_SHARE: f64 = 0.1;
-/// A thread that takes more of a processor, with what it waits for one, is the limit of a closed load.
-const LIMITED_SHARE: f64 = 0.9;
 const LIMITED: &str = "generator-limited";
-/// From here on replies wait for the generator now and then.
-const BUSY_SHARE: f64 = 0.75;
 /// A thread that waits for a processor a greater share of the time adds that to latencies.
 const WAITED_SHARE: f64 = 0.05;
-/// Connections that are busy a greater share of the time, on average, are all busy now and then.
-const TAKEN_SHARE: f64 = 0.8;
-/// What requests of a rate wait for one of them, as a share of the latency.
-const AWAITED_SHARE: f64 = 0.1;
-/// In less time a thread may well be busy all the time, and its share is measured by few ticks.
-const SHARE_S: f64 = 0.1;
-/// Requests that would be the slowest: a greater share of them is beyond what p99 says.
-const CENSORED_SHARE: f64 = 0.01;
-/// A request without a reply at the end is worth a word when it has taken such a share of the time.
-const HELD_SHARE: f64 = 0.05;
-/// Everybody else's share of one processor.
-const FOREIGN_SHARE: f64 = 0.08;
-
-/// What a queue that overflows looks like.
-const PEAKS: &str = "what is dropped comes again after 1, 3 and 7 s, and peaks there are the backlog's, not the \
-                     server's";
 
 /// What has to be known about a finished run, the worst first. `stalled` is how long the thread stood still that
 /// did so longest, `processors` are those of the host. Remarks that the outcome has already are not looked at.
@@ -65,7 +41,8 @@ pub fn judge(outcome: &Outcome, stalled: Nanos, processors: usize) -> Vec<Remark
 
 fn stalled_remark(outcome: &Outcome, stalled: Nanos) -> Option<Remark> {
     let share = stalled.as_secs_f64() / outcome.seconds;
-    (share > STALLED_SHARE).then(|| {
+    // A generator that stood still for a greater share of the time has measured itself.
+    (share > 0.01).then(|| {
         let text = format!(
             "the generator stood still for {:.2} s ({}), and {} requests that were under way then are in no \
              distribution: give it a processor of its own (`--cpus`), and stop what else runs here",
@@ -94,7 +71,8 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
         99.0 => (Weight::Invalid, "late"),
         _ => (Weight::Doubtful, "lateness"),
     };
-    (late_us > latency_us * LATE_SHARE).then(|| {
+    // A generator that is late by a greater share of the latency has measured itself as well.
+    (late_us > latency_us * 0.1).then(|| {
         let text = format!(
             "requests left up to {:.3} ms after their time ({percent_of} % of them sooner), {} of the latency at \
              {percent_of} %: use more threads or connections, a lower rate, `--spin 60us`, or a processor of its \
@@ -106,16 +84,17 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
     })
 }
 
-/// A rate for which there are too few connections waits for them, and not for the server.
 fn connections_remark(outcome: &Outcome) -> Option<Remark> {
     let (asked, times) = (&outcome.asked, &outcome.times);
     times.late.as_ref()?;
     let slots = asked.connections as f64 * asked.in_flight as f64;
     let busy_s = times.last_byte.count as f64 * times.last_byte.mean_us / 1e6;
     let busy = busy_s / (slots * outcome.seconds);
+    // A rate for which there are too few connections waits for them, and not for the server: connections that
+    // are busy most of the time, on average, are all busy now and then.
     let awaited_us = times.latency.mean_us - times.last_byte.mean_us;
-    let is_awaited = awaited_us > AWAITED_SHARE * times.latency.mean_us;
-    (busy.is_finite() && busy > TAKEN_SHARE && is_awaited).then(|| {
+    let is_awaited = awaited_us > 0.1 * times.latency.mean_us;
+    (busy.is_finite() && busy > 0.8 && is_awaited).then(|| {
         let text = format!(
             "nearly all connections were busy all the time, and requests that were due waited {:.3} ms for a free \
              one on average, which is in the latency: use more (`--connections`) to see whether the server is the \
@@ -126,15 +105,16 @@ fn connections_remark(outcome: &Outcome) -> Option<Remark> {
     })
 }
 
-/// Quantiles are of what was answered. Refusals may be quick; what is counted here is not.
 fn censored_remark(outcome: &Outcome) -> Option<Remark> {
     let counts = &outcome.counts;
+    // Quantiles are of what was answered. Refusals may be quick; what is counted here is not.
     let is_by_due = outcome.times.late.is_some();
     let unfinished = if is_by_due { counts.unfinished } else { 0 };
     let slow = counts.failures.timeout + counts.unsent + unfinished;
     let ended = counts.answered + counts.failures.sum();
     let share = slow as f64 / (ended + counts.unsent + unfinished) as f64;
-    (share > CENSORED_SHARE && counts.answered > 0).then(|| {
+    // They would be the slowest: a greater share of them is beyond what p99 says.
+    (share > 0.01 && counts.answered > 0).then(|| {
         let text = format!(
             "{slow} requests ({}) timed out, were never sent or had no reply at the end: they would be the slowest, \
              and are in no percentile",
@@ -144,11 +124,12 @@ fn censored_remark(outcome: &Outcome) -> Option<Remark> {
     })
 }
 
-/// A closed load that waits for a server which has stopped counts nothing meanwhile.
 fn unfinished_remark(outcome: &Outcome) -> Option<Remark> {
     let (counts, latency) = (&outcome.counts, &outcome.times.latency);
     let longest_us = counts.unfinished_longest_us;
-    let is_long = longest_us > latency.max_us && longest_us / 1e6 > HELD_SHARE * outcome.seconds;
+    // A closed load that waits for a server which has stopped counts nothing meanwhile. It is worth a word when
+    // it has taken a share of the time.
+    let is_long = longest_us > latency.max_us && longest_us / 1e6 > 0.05 * outcome.seconds;
     let is_closed = outcome.asked.load == "closed";
     (is_closed && counts.answered > 0 && is_long).then(|| {
         let text = format!(
@@ -162,7 +143,8 @@ fn unfinished_remark(outcome: &Outcome) -> Option<Remark> {
 }
 
 fn limited_remark(outcome: &Outcome) -> Option<Remark> {
-    if outcome.seconds < SHARE_S {
+    // In less time a thread may well be busy all the time, and its share is measured by few ticks.
+    if outcome.seconds < 0.1 {
         return None;
     }
     let waited_share = |thread: &ThreadUse| thread.waited_s / elapsed_s(outcome, thread);
@@ -176,8 +158,9 @@ fn limited_remark(outcome: &Outcome) -> Option<Remark> {
         ),
         _ => format!("took {} of a processor", percent(thread.cpu_share)),
     };
-    // Of a closed load; the rate of other ones is given, and lateness tells whether it was kept.
-    let is_limit = share > LIMITED_SHARE && outcome.asked.load == "closed";
+    // A thread that takes a processor, or waits for one, nearly all the time is the limit of a closed load. The
+    // rate of other ones is given, and lateness shows whether it was kept.
+    let is_limit = share > 0.9 && outcome.asked.load == "closed";
     let remedy = "more threads (`--threads`) on more processors";
     match (is_limit, outcome.asked.timestamps) {
         (true, Timestamps::Read) => {
@@ -194,7 +177,8 @@ fn limited_remark(outcome: &Outcome) -> Option<Remark> {
             );
             Some(Remark::new(Weight::Doubtful, LIMITED, text))
         }
-        (false, Timestamps::Read) if share > BUSY_SHARE => {
+        // From here on replies wait for the generator now and then.
+        (false, Timestamps::Read) if share > 0.75 => {
             let text = format!(
                 "the generator's thread {number} {took}, so that replies may have waited for it: {remedy}; \
                  `--timestamps kernel` keeps that out of the latency"
@@ -219,14 +203,13 @@ fn waited_remark(outcome: &Outcome) -> Option<Remark> {
     })
 }
 
-/// The thread with the greatest share, and that share.
 fn worst(outcome: &Outcome, share: impl Fn(&ThreadUse) -> f64) -> Option<(usize, f64)> {
     let shares = outcome.generator.threads.iter().map(share).enumerate();
     shares.max_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
-/// How long a thread was measured, warm-up included.
 fn elapsed_s(outcome: &Outcome, thread: &ThreadUse) -> f64 {
+    // A thread is measured during the warm-up too, which the outcome's time leaves out.
     if thread.cpu_share > 0.0 {
         thread.cpu_s / thread.cpu_share
     } else {
@@ -245,11 +228,11 @@ fn local_remark(outcome: &Outcome) -> Option<Remark> {
     })
 }
 
-/// Only where the server is watched: otherwise it is among the others.
 fn foreign_remark(outcome: &Outcome, processors: usize) -> Option<Remark> {
+    // Only where the server is watched: otherwise it is among the others.
     outcome.server.as_ref()?;
     let of_one = outcome.generator.foreign_cpu_share * processors as f64;
-    (of_one > FOREIGN_SHARE).then(|| {
+    (of_one > 0.08).then(|| {
         let text = format!(
             "others took {} of a processor meanwhile: stop what else runs here, and repeat",
             percent(of_one)
@@ -277,8 +260,9 @@ fn backlog_remark(outcome: &Outcome) -> Option<Remark> {
     (overflows + full > 0).then(|| {
         let text = format!(
             "a queue of new connections on this host was full {} times, and {again} connections were asked for \
-             again: {PEAKS}; raise the server's backlog and `sysctl -w net.core.somaxconn=N`, or open fewer at \
-             once (`--connect-rate`)",
+             again: what is dropped comes again after 1, 3 and 7 s, and peaks there are the backlog's, not the \
+             server's; raise the server's backlog and `sysctl -w net.core.somaxconn=N`, or open fewer at once \
+             (`--connect-rate`)",
             overflows + full
         );
         Remark::new(Weight::Note, "backlog", text)
@@ -286,15 +270,12 @@ fn backlog_remark(outcome: &Outcome) -> Option<Remark> {
 }
 
 fn time_wait_remark(outcome: &Outcome) -> Option<Remark> {
-    let times = *outcome.kernel.get("TcpExt.TCPTimeWaitOverflow")?;
-    Some(Remark::new(
-        Weight::Note,
-        "time-wait",
-        format!(
-            "{times} connections were ended without TIME_WAIT because the kernel's table of them was full: \
-             `sysctl -w net.ipv4.tcp_max_tw_buckets=N`, or `--close rst`"
-        ),
-    ))
+    let times = outcome.kernel.get("TcpExt.TCPTimeWaitOverflow")?;
+    let text = format!(
+        "{times} connections were ended without TIME_WAIT because the kernel's table of them was full: \
+         `sysctl -w net.ipv4.tcp_max_tw_buckets=N`, or `--close rst`"
+    );
+    Some(Remark::new(Weight::Note, "time-wait", text))
 }
 
 fn percent(share: f64) -> String {

@@ -4,17 +4,11 @@
 
 use present::{BAD, Line, Look};
 
-use crate::distribution::Summary;
+use crate::distribution::{BEYOND_LEN, Summary};
 use crate::outcome::{Outcome, Second};
 
 /// Points of a percentile curve.
 const POINTS_LEN: usize = 160;
-/// Magnitudes of what lies beyond: from 50 % to 0.001 %.
-const MAGNITUDES: (f64, f64) = (std::f64::consts::LOG10_2, 5.0);
-/// With fewer values beyond it, a quantile is an accident.
-const BEYOND_LEN: f64 = 10.0;
-/// Steps of time in a picture.
-const STEPS_LEN_MAX: usize = 300;
 
 /// The percentile curve of a summary, and its end where fewer than ten values lie beyond each point.
 pub(super) fn percentiles(name: &str, index: usize, summary: &Summary) -> Vec<Line> {
@@ -42,13 +36,11 @@ fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
     else {
         return Vec::new();
     };
-    let (first, last) = MAGNITUDES;
+    // Magnitudes of what lies beyond: from 50 % to 0.001 %.
+    let (first, last) = (std::f64::consts::LOG10_2, 5.0);
     let len = histogram.len() as f64;
-    let max_ns = if summary.max_us > 0.0 {
-        summary.max_us * 1e3
-    } else {
-        f64::INFINITY
-    };
+    let max_ns = Some(summary.max_us * 1e3).filter(|ns| *ns > 0.0);
+    let max_ns = max_ns.unwrap_or(f64::INFINITY);
     // One pass over the histogram: 160 searches from its beginning took longer than the rest of the page.
     let mut recorded = histogram.iter_recorded();
     let (mut seen, mut ns) = (0u64, 0.0);
@@ -78,23 +70,15 @@ fn quantiles(summary: &Summary) -> Vec<(f64, f64, f64)> {
 /// Right replies a second, and failures where there are any.
 pub(super) fn rates(name: &str, index: usize, runs_len: usize, outcome: &Outcome) -> Vec<Line> {
     let per_second = |count: fn(&Second) -> f64| means(&outcome.series, count);
-    let mut lines = vec![line(
-        name,
-        index,
-        run_look(index),
-        per_second(|at| at.answered as f64),
-    )];
+    let answered = per_second(|at| at.answered as f64);
+    let mut lines = vec![line(name, index, run_look(index), answered)];
     if outcome.series.iter().any(|at| at.failed > 0) {
-        let (colour, failed) = match runs_len {
+        let (colour, name) = match runs_len {
             1 => (BAD, "failed".to_owned()),
             _ => (index, format!("{name}, failed")),
         };
-        lines.push(line(
-            &failed,
-            colour,
-            Look::Dashed,
-            per_second(|at| at.failed as f64),
-        ));
+        let failed = per_second(|at| at.failed as f64);
+        lines.push(line(&name, colour, Look::Dashed, failed));
     }
     lines
 }
@@ -107,7 +91,7 @@ fn means(series: &[Second], of: fn(&Second) -> f64) -> Vec<(f64, f64)> {
     steps.map(|step| (begin(step), mean(step))).collect()
 }
 
-/// A latency of each second, in seconds; nothing where no request ended. Of several seconds the greatest.
+/// A latency of each second, in seconds; nothing where no request ended.
 pub(super) fn latencies(
     name: &str,
     colour: usize,
@@ -115,28 +99,25 @@ pub(super) fn latencies(
     outcome: &Outcome,
     of: fn(&Second) -> f64,
 ) -> Line {
-    // The greatest, because a mean of percentiles is a percentile of nothing.
+    // Of several seconds the greatest, because a mean of percentiles is a percentile of nothing.
     let greatest = |step: &[Second]| step.iter().map(of).fold(f64::NAN, f64::max) / 1e6;
     let steps = steps(&outcome.series);
     let points = steps.iter().map(|step| (begin(step), greatest(step)));
     line(name, colour, look, points.collect())
 }
 
-/// Colours that runs have; further ones are told apart by their dashes.
-const COLOURS_LEN: usize = 8;
-
 /// How the lines of a run are drawn.
 pub(super) fn run_look(index: usize) -> Look {
-    if (index / COLOURS_LEN).is_multiple_of(2) {
-        Look::Solid
-    } else {
-        Look::Dashed
+    // There are eight colours; further runs differ by their dashes.
+    match (index / 8) % 2 {
+        0 => Look::Solid,
+        _ => Look::Dashed,
     }
 }
 
 fn steps(series: &[Second]) -> Vec<&[Second]> {
     // Hours have more seconds than a chart has pixels.
-    let step_len = series.len().div_ceil(STEPS_LEN_MAX).max(1);
+    let step_len = series.len().div_ceil(300).max(1);
     series.chunks(step_len).collect()
 }
 

@@ -5,13 +5,12 @@
 use present::{bytes, counted, duration, harmless, number, percent, share, thousands};
 
 use crate::outcome::{
-    AskedLeg, BadClientCounts, Counts, Failures, Generator, Outcome, ServerUse, ThreadUse, Weight,
+    AskedLeg, BadClientCounts, Counts, Generator, Outcome, ServerUse, ThreadUse, Weight,
 };
-use crate::plan::Closing;
 
 /// Characters of a text from outside.
 pub(super) const TEXT_CHARS_MAX: usize = 600;
-/// Kinds of requests and threads that are told one by one.
+/// Kinds of requests and threads that are named one by one.
 const NAMED_LEN_MAX: usize = 8;
 /// The label of what failed.
 pub(super) const FAILED: &str = "FAILED";
@@ -48,19 +47,12 @@ pub(super) fn model(outcome: &Outcome) -> String {
         None => "kept".to_owned(),
         Some(each) => {
             let each = counted(each, "request");
-            format!("{each} each, closed by {}", closing(asked.closing))
+            let closing = format!("{:?}", asked.closing).to_lowercase();
+            format!("{each} each, closed by {closing}")
         }
     });
     parts.push(counted(asked.threads as u64, "thread"));
     harmless(parts.join(", "), TEXT_CHARS_MAX)
-}
-
-fn closing(closing: Closing) -> &'static str {
-    match closing {
-        Closing::Rst => "rst",
-        Closing::Fin => "fin",
-        Closing::Server => "server",
-    }
 }
 
 /// Steps and ramps in words: `10/s to 60/s over 2 s, then 60/s for 5 s`.
@@ -104,17 +96,14 @@ pub(super) fn found(outcome: &Outcome) -> Vec<Fact> {
     // Nothing a second is not zero a second: a run without any time has no rate.
     let seconds = Some(outcome.seconds).filter(|seconds| *seconds > 0.0);
     let flow = |moved: u64| bytes(moved as f64 / seconds.unwrap_or(f64::NAN)) + "/s";
+    let [read, sent] = [counts.read_bytes, counts.sent_bytes].map(flow);
+    let rate = number(outcome.per_second());
     let statuses = counts.statuses.iter();
     let statuses = statuses.map(|(status, len)| format!("{status} {}", thousands(*len)));
     known([
         (
             "throughput",
-            format!(
-                "{} requests/s · {} read · {} sent",
-                number(outcome.per_second()),
-                flow(counts.read_bytes),
-                flow(counts.sent_bytes)
-            ),
+            format!("{rate} requests/s · {read} read · {sent} sent"),
         ),
         ("counts", counts_text(counts, outcome.seconds)),
         ("statuses", joined(statuses)),
@@ -125,6 +114,7 @@ pub(super) fn found(outcome: &Outcome) -> Vec<Fact> {
 /// What generator, server, kernel and misbehaving clients did meanwhile.
 pub(super) fn sides(outcome: &Outcome) -> Vec<Fact> {
     let server = outcome.server.as_ref();
+    let server = server.map(|server| server_text(outcome, server));
     let kernel = outcome.kernel.iter();
     let kernel = kernel.map(|(name, by)| format!("{} +{}", harmless(name, 60), thousands(*by)));
     let in_flight = little(outcome)
@@ -132,10 +122,7 @@ pub(super) fn sides(outcome: &Outcome) -> Vec<Fact> {
     let mut facts = vec![
         ("in flight", in_flight.unwrap_or_default()),
         ("generator", generator_text(outcome, &outcome.generator)),
-        (
-            "server",
-            server.map_or_else(String::new, |server| server_text(outcome, server)),
-        ),
+        ("server", server.unwrap_or_default()),
         ("kernel", joined(kernel)),
     ];
     let clients = outcome.bad_clients.iter();
@@ -167,14 +154,11 @@ fn counts_text(counts: &Counts, seconds: f64) -> String {
     // Only what happened: six zeros would hide the one number that is none.
     let rest = rest.into_iter().filter(|(len, _)| *len > 0);
     let rest = rest.map(|(len, words)| format!("{} {words}", thousands(len)));
-    joined(
-        [answered(counts, seconds), connections]
-            .into_iter()
-            .chain(rest),
-    )
+    let first = [answered(counts, seconds), connections];
+    joined(first.into_iter().chain(rest))
 }
 
-/// How many were answered; of a load by the clock that was behind, how many in time.
+/// How many were answered, and how many of them in time.
 fn answered(counts: &Counts, seconds: f64) -> String {
     let (all, within) = (counts.answered, counts.within());
     let (answered, seconds) = (thousands(all), number(seconds));
@@ -195,28 +179,11 @@ fn failures_text(counts: &Counts) -> String {
         return String::new();
     }
     let ended = failed.saturating_add(counts.answered);
-    format!(
-        "{} of {} ({}): {}",
-        thousands(failed),
-        thousands(ended),
-        percent(failed, ended),
-        joined(classes(&counts.failures))
-    )
-}
-
-/// Classes of failures that there are.
-fn classes(failures: &Failures) -> impl Iterator<Item = String> {
-    let all = [
-        ("connect", failures.connect),
-        ("reset", failures.reset),
-        ("timeout", failures.timeout),
-        ("short", failures.short),
-        ("wrong status", failures.status),
-        ("wrong body", failures.body),
-        ("local", failures.local),
-    ];
-    let seen = all.into_iter().filter(|(_, len)| *len > 0);
-    seen.map(|(name, len)| format!("{name} {}", thousands(len)))
+    let share = percent(failed, ended);
+    let seen = counts.failures.named().filter(|(_, len)| *len > 0);
+    let seen = joined(seen.map(|(name, len)| format!("{name} {}", thousands(len))));
+    let (failed, ended) = (thousands(failed), thousands(ended));
+    format!("{failed} of {ended} ({share}): {seen}")
 }
 
 /// In flight by Little's law, of a closed load, and what is in flight; `None`: it cannot be said.
@@ -232,17 +199,12 @@ fn little(outcome: &Outcome) -> Option<(f64, u64)> {
 fn generator_text(outcome: &Outcome, generator: &Generator) -> String {
     let stalled = (generator.stalled_s > 0.0)
         .then(|| format!("stood still for {}", duration(generator.stalled_s)));
-    let foreign = (generator.foreign_cpu_share > 0.0).then(|| {
-        format!(
-            "others took {} of all processors",
-            share(generator.foreign_cpu_share)
-        )
-    });
-    let memory = format!(
-        "memory {} (early {})",
-        bytes(generator.resident_bytes as f64),
-        bytes(generator.resident_early_bytes as f64)
-    );
+    let others = generator.foreign_cpu_share;
+    let foreign =
+        (others > 0.0).then(|| format!("others took {} of all processors", share(others)));
+    let memory = [generator.resident_bytes, generator.resident_early_bytes];
+    let [late, early] = memory.map(|len| bytes(len as f64));
+    let memory = format!("memory {late} (early {early})");
     let parts = [
         per_request(outcome, generator.cpu_us_per_request),
         threads_text(&generator.threads),
@@ -251,24 +213,21 @@ fn generator_text(outcome: &Outcome, generator: &Generator) -> String {
     joined(parts.into_iter().chain(stalled).chain(foreign))
 }
 
-/// Processor time for a request, if there was one.
+/// Processor time for a request.
 fn per_request(outcome: &Outcome, us: f64) -> String {
     let counts = &outcome.counts;
     // Without any request there is no time for one, whatever the processes used.
-    let us = match counts.answered.saturating_add(counts.failures.sum()) {
-        0 => f64::NAN,
-        _ => us,
-    };
-    format!("{} µs/request", number(us))
+    let is_none = counts.answered == 0 && counts.failures.sum() == 0;
+    format!("{} µs/request", number(if is_none { f64::NAN } else { us }))
 }
 
-/// The use of each thread, or of the busiest and the least busy of many; and how long they waited.
+/// The use of the threads, and how long they waited.
 fn threads_text(threads: &[ThreadUse]) -> String {
     if threads.is_empty() {
         return String::new();
     }
     let shares = || threads.iter().map(|thread| thread.cpu_share);
-    // The extremes of many: one thread that is at its limit is what the rest waits for.
+    // Of many the busiest and the least busy: one thread that is at its limit is what the rest waits for.
     let used = if threads.len() <= NAMED_LEN_MAX {
         shares().map(share).collect::<Vec<_>>().join(", ")
     } else {
@@ -305,12 +264,8 @@ fn bad_clients_text(count: &BadClientCounts) -> String {
     let lived = count.lived.as_ref().filter(|lived| lived.count > 0);
     // Only groups whose connections were ended say how long they lived.
     let lived = lived.map(|lived| {
-        let (median, longest) = (lived.p50_us / 1e6, lived.max_us / 1e6);
-        format!(
-            " after {} (median), {} (longest)",
-            duration(median),
-            duration(longest)
-        )
+        let [median, longest] = [lived.p50_us, lived.max_us].map(|us| duration(us / 1e6));
+        format!(" after {median} (median), {longest} (longest)")
     });
     format!(
         "{}: {} open at the end · {} made · {} ended by the server{} · {} read",

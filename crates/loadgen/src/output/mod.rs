@@ -21,13 +21,13 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-/// All distributions of a run by their names in files; `None`: this kind of load has none.
+/// All distributions of a run by their names; `None`: this kind of load has none.
 fn distributions(times: &Times) -> [(&'static str, Option<&Summary>); 7] {
     [
         ("latency", Some(&times.latency)),
         ("connect", Some(&times.connect)),
-        ("first_byte", Some(&times.first_byte)),
-        ("last_byte", Some(&times.last_byte)),
+        ("first byte", Some(&times.first_byte)),
+        ("last byte", Some(&times.last_byte)),
         ("cycle", Some(&times.cycle)),
         ("late", times.late.as_ref()),
         ("unread", times.unread.as_ref()),

@@ -30,10 +30,10 @@ pub fn page(outcomes: &[Outcome], title: &str) -> String {
     }
     // Two beside each other on a desk, one below the other on a phone.
     page.html("<div class=charts>\n");
-    page.figure(&panes(&percentile_charts(&runs)), "q");
+    page.figure(&refs(&percentile_charts(&runs)), "q");
     if runs.iter().any(|run| !run.outcome.series.is_empty()) {
         page.figure(&[("", &rate_chart(&runs))], "");
-        page.figure(&panes(&latency_charts(&runs)), "l");
+        page.figure(&refs(&latency_charts(&runs)), "l");
     }
     page.html("</div>\n");
     match &runs[..] {
@@ -81,15 +81,10 @@ fn remarks(runs: &[Run<'_>], page: &mut Page) {
     all.sort_by_key(|(_, remark)| remark.weight);
     for (run, remark) in all {
         let word = weight_word(remark.weight);
-        let whose = if runs.len() > 1 {
-            run.key()
-        } else {
-            String::new()
-        };
-        let label = format!(
-            "<b>{word}</b> {whose} <b>{}</b>:",
-            escaped(&remark.word, 40)
-        );
+        // One run alone needs no name.
+        let whose = if runs.len() > 1 { &run.key() } else { "" };
+        let kind = escaped(&remark.word, 40);
+        let label = format!("<b>{word}</b> {whose} <b>{kind}</b>:");
         page.remark(&word.to_lowercase(), &label, &remark.text);
     }
 }
@@ -114,7 +109,7 @@ fn time(summary: &Summary, us: Option<f64>) -> String {
     known.map_or_else(|| NONE.to_owned(), |us| duration(us / 1e6))
 }
 
-/// A line for each run, which is the legend as well.
+/// A line for each run.
 fn overview(runs: &[Run<'_>], page: &mut Page) {
     type TimeOf = fn(&Summary) -> Option<f64>;
     const TIMES: [(&str, TimeOf); 5] = [
@@ -126,12 +121,12 @@ fn overview(runs: &[Run<'_>], page: &mut Page) {
     ];
     let outcomes = || runs.iter().map(|run| run.outcome);
     let server = |run: &Outcome| {
-        let server = run.server.as_ref();
-        server.map_or_else(
-            || NONE.to_owned(),
-            |server| number(server.cpu_us_per_request),
-        )
+        let us = run.server.as_ref().map(|server| server.cpu_us_per_request);
+        us.map_or_else(|| NONE.to_owned(), number)
     };
+    let failed = |run: &Outcome| thousands(run.counts.failures.sum());
+    let own = |run: &Outcome| number(run.generator.cpu_us_per_request);
+    // Names in their colours: the table is the legend of the charts as well.
     let mut table = Table::default();
     table
         .markup("run", runs.iter().map(Run::key))
@@ -141,55 +136,48 @@ fn overview(runs: &[Run<'_>], page: &mut Page) {
         table.numbers(head, cells);
     }
     table
-        .numbers(
-            "failed",
-            outcomes().map(|run| thousands(run.counts.failures.sum())),
-        )
-        .numbers(
-            "generator µs",
-            outcomes().map(|run| number(run.generator.cpu_us_per_request)),
-        )
+        .numbers("failed", outcomes().map(failed))
+        .numbers("generator µs", outcomes().map(own))
         .numbers("server µs", outcomes().map(server));
     page.table(&table)
         .paragraph("µs: processor time for a request.");
 }
 
 /// Charts by the names that they are chosen by.
-fn panes(charts: &[(String, Chart)]) -> Vec<(&str, &Chart)> {
-    let panes = charts.iter().map(|(name, chart)| (name.as_str(), chart));
-    panes.collect()
+type Panes = Vec<(&'static str, Chart)>;
+
+fn refs(panes: &Panes) -> Vec<(&str, &Chart)> {
+    panes.iter().map(|(name, chart)| (*name, chart)).collect()
 }
 
-fn percentile_charts(runs: &[Run<'_>]) -> Vec<(String, Chart)> {
+fn percentile_charts(runs: &[Run<'_>]) -> Panes {
     let mut charts = Vec::new();
     // By place, because runs of one page may differ in what they have: an open load beside a closed one.
-    for (place, (tag, _)) in distributions(&runs[0].outcome.times)
-        .into_iter()
-        .enumerate()
-    {
+    let names = distributions(&runs[0].outcome.times).map(|(name, _)| name);
+    for (place, name) in names.into_iter().enumerate() {
         let of_run = |run: &Run<'_>| {
             let (_, summary) = distributions(&run.outcome.times)[place];
             Some(percentiles(&run.name, run.index, summary?))
         };
         let lines: Vec<Line> = runs.iter().filter_map(of_run).flatten().collect();
-        let name = tag.replace('_', " ");
-        let labels = ["of all requests took at most", name.as_str()];
+        let labels = ["of all requests took at most", name];
         let scale = Scale::of(Axis::Nines, Axis::Durations);
         let mut chart = Chart::of("Percentiles", labels, scale, lines);
         chart.hint = "dotted: fewer than ten values beyond".to_owned();
-        // A request's whole life is told by the others.
-        if tag != "cycle" && (!chart.is_empty() || tag == "latency") {
+        // The others show a request's whole life.
+        if name != "cycle" && (!chart.is_empty() || name == "latency") {
             charts.push((name, chart));
         }
     }
     charts
 }
 
-/// A chart over the seconds of runs; the first second that counts is marked where there are others before it.
+/// A chart over the seconds of runs.
 fn over_time(runs: &[Run<'_>], title: &str, label: &str, y: Axis, lines: Vec<Line>) -> Chart {
     let mut seconds = runs.iter().flat_map(|run| &run.outcome.series);
     let scale = Scale::of(Axis::Linear, y);
-    // Where a run warmed up, its first seconds are in the chart and in no number.
+    // Where a run warmed up, its first seconds are in the chart and in no number: the first one that counts is
+    // marked.
     let scale = match seconds.any(|second| second.at_s < 0) {
         true => scale.marked(0.0, "counted from"),
         false => scale,
@@ -211,28 +199,21 @@ fn rate_chart(runs: &[Run<'_>]) -> Chart {
     chart
 }
 
-/// One run has room for p99, p50 and max in one chart.
-fn latency_charts(runs: &[Run<'_>]) -> Vec<(String, Chart)> {
+/// p99, p50 and max: of one run in one chart.
+fn latency_charts(runs: &[Run<'_>]) -> Panes {
     type SecondTime = fn(&Second) -> f64;
     const TIMES: [(&str, SecondTime, usize, Look); 3] = [
         ("p99", |second| second.p99_us, BAD, Look::Solid),
         ("p50", |second| second.p50_us, 0, Look::Solid),
         ("max", |second| second.max_us, 7, Look::Dotted),
     ];
-    let chart = |lines: Vec<Line>| {
-        over_time(
-            runs,
-            "Latency, second by second",
-            "latency",
-            Axis::Durations,
-            lines,
-        )
-    };
+    let title = "Latency, second by second";
+    let chart = |lines: Vec<Line>| over_time(runs, title, "latency", Axis::Durations, lines);
     // Of several runs each quantile has a chart of its own, and its lines are the runs.
     if let [run] = runs {
         let lines =
             TIMES.map(|(name, of, colour, look)| latencies(name, colour, look, run.outcome, of));
-        return vec![(String::new(), chart(lines.into()))];
+        return vec![("", chart(lines.into()))];
     }
     let of_all = |of: SecondTime| {
         let lines = runs
@@ -240,9 +221,7 @@ fn latency_charts(runs: &[Run<'_>]) -> Vec<(String, Chart)> {
             .map(|run| latencies(&run.name, run.index, run_look(run.index), run.outcome, of));
         chart(lines.collect())
     };
-    TIMES
-        .map(|(name, of, _, _)| (name.to_owned(), of_all(of)))
-        .into()
+    TIMES.map(|(name, of, ..)| (name, of_all(of))).into()
 }
 
 /// Everything of one run.
@@ -260,7 +239,5 @@ fn details(outcome: &Outcome, page: &mut Page) {
     page.heading("What was asked")
         .html(&present::facts(asked(outcome).into_iter().chain(more)))
         .heading("What was found")
-        .html(&present::facts(
-            found(outcome).into_iter().chain(sides(outcome)),
-        ));
+        .html(&present::facts([found(outcome), sides(outcome)].concat()));
 }

@@ -12,24 +12,18 @@ use crate::outcome::{Outcome, SCHEMA};
 /// What is said when a file is not one of ours.
 const HINT: &str = "give files that `milepost bench --json FILE` has written";
 
-/// Why an outcome can be written.
-const WRITABLE: &str = "the keys are strings and numbers, and memory takes every byte";
-
 #[derive(Serialize)]
-struct StoredFile {
+struct StoredFile<'o> {
     schema: u32,
-    runs: Vec<Outcome>,
+    runs: &'o [Outcome],
 }
 
-/// The file of these runs, ending in a newline. JSON has no word for what is not finite: such a number is
-/// `null` where a number may be absent, and otherwise 0.
-pub fn json(outcomes: &[Outcome]) -> String {
-    let file = StoredFile {
-        schema: SCHEMA,
-        runs: outcomes.iter().map(finite).collect(),
-    };
-    let text = serde_json::to_string(&file);
-    text.expect(WRITABLE) + "\n"
+/// The file of these runs, ending in a newline.
+pub fn json(runs: &[Outcome]) -> String {
+    // Every number of a run is finite, which JSON has no other word for: no share or mean is of nothing.
+    let schema = SCHEMA;
+    let text = serde_json::to_string(&StoredFile { schema, runs });
+    text.expect("the keys are strings and numbers, and memory takes every byte") + "\n"
 }
 
 /// The runs of a file.
@@ -49,9 +43,8 @@ pub fn read_json(text: &str) -> Result<Vec<Outcome>, Fault> {
     }
     // The schema first: what another version wrote may lack anything else.
     let Some(Value::Array(runs)) = object.remove("runs") else {
-        return Err(said(
-            "the field `runs` is missing, or is no list".to_owned(),
-        ));
+        let cause = "the field `runs` is missing, or is no list";
+        return Err(said(cause.to_owned()));
     };
     runs.into_iter()
         .enumerate()
@@ -87,39 +80,6 @@ fn read_run(index: usize, run: Value) -> Result<Outcome, String> {
     }
 }
 
-/// The same without a number that is not finite: serde_json has made it `null`, which may stand for no number.
-fn finite(outcome: &Outcome) -> Outcome {
-    let mut value = serde_json::to_value(outcome).expect(WRITABLE);
-    // By way of a value: naming each number of a run would forget the next one that is added.
-    settle("", &mut value);
-    serde_json::from_value(value).expect("every number is one again")
-}
-
-/// Fields without a number, or without a value at all.
-const OPTIONAL: [&str; 10] = [
-    "answered_within",
-    "late",
-    "lived",
-    "p99_9_us",
-    "p99_99_us",
-    "p99_us",
-    "rate",
-    "requests_each",
-    "server",
-    "unread",
-];
-
-fn settle(key: &str, value: &mut Value) {
-    match value {
-        Value::Null if !OPTIONAL.contains(&key) => *value = 0.0.into(),
-        Value::Array(items) => items.iter_mut().for_each(|item| settle(key, item)),
-        Value::Object(fields) => fields
-            .iter_mut()
-            .for_each(|(key, value)| settle(key, value)),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sample;
@@ -130,18 +90,6 @@ mod tests {
         let runs = vec![sample::closed(), sample::open(), sample::empty()];
         assert_eq!(read_json(&json(&runs)).unwrap(), runs);
         assert_eq!(read_json(&json(&[])).unwrap(), []);
-    }
-
-    #[test]
-    fn writes_no_number_that_json_has_not() {
-        let mut run = sample::open();
-        run.seconds = f64::NAN;
-        run.generator.cpu_us_per_request = f64::INFINITY;
-        run.times.latency.mean_us = f64::NAN;
-        run.times.latency.p99_us = Some(f64::NEG_INFINITY);
-        run.series[0].p50_us = f64::NAN;
-        let read = read_json(&json(&[run])).unwrap();
-        assert_eq!((read[0].seconds, read[0].times.latency.p99_us), (0.0, None));
     }
 
     #[test]

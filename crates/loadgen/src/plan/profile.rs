@@ -60,6 +60,7 @@ impl Profile {
 
     /// The greatest number of all.
     pub fn most(&self) -> f64 {
+        // A straight leg is greatest at one of its ends.
         let ends = self.legs.iter().flat_map(|leg| [leg.from, leg.to]);
         ends.fold(self.rest, f64::max)
     }
@@ -83,14 +84,16 @@ impl Profile {
             left -= here;
             passed += seconds;
         }
+        // Behind the legs the number stays, and at 0 nothing happens any more.
         (self.rest > 0.0).then(|| nanos(passed + left / self.rest))
     }
 }
 
-/// After how many seconds of a leg `count` things have happened: the root of from·t + slope·t²/2 = count.
+/// After how many seconds of a leg `count` things have happened.
 fn within(leg: &Leg, seconds: f64, count: f64) -> f64 {
     let slope = (leg.to - leg.from) / seconds;
-    // The form that loses no digits when the slope is small or the discriminant near zero.
+    // The root of from·t + slope·t²/2 = count, in the form that loses no digits when the slope is small or the
+    // discriminant near zero.
     let root = (leg.from * leg.from + 2.0 * slope * count).max(0.0).sqrt();
     let divisor = leg.from + root;
     if divisor > 0.0 {

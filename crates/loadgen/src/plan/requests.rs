@@ -14,7 +14,7 @@ pub struct Request {
     pub name: String,
     /// Of the sum of all kinds' weights; 0 is never chosen by weight, only by a recording.
     pub weight: u32,
-    /// What a reply without a body can be told by.
+    /// What shows whether a reply has no body.
     pub method: Asked,
     /// Head and body; the connection is kept.
     pub bytes: Arc<[u8]>,
@@ -25,7 +25,7 @@ pub struct Request {
 }
 
 /// A request before it is bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct RequestParts<'a> {
     /// The method's name, a token.
     pub method: &'a str,
@@ -59,19 +59,15 @@ impl RequestParts<'_> {
             if !is_token(name) {
                 return Some(format!("`{name}` is no header name"));
             }
-            if value
-                .bytes()
-                .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
-            {
+            let is_control = |byte: u8| byte < b' ' && byte != b'\t' || byte == 0x7f;
+            if value.bytes().any(is_control) {
                 return Some(format!("the value of `{name}` holds a control character"));
             }
-            let framing = [
-                "content-length",
-                "transfer-encoding",
-                "connection",
-                "expect",
-            ];
-            if framing.iter().any(|word| name.eq_ignore_ascii_case(word)) {
+            let framing = "content-length transfer-encoding connection expect";
+            if framing
+                .split(' ')
+                .any(|word| name.eq_ignore_ascii_case(word))
+            {
                 return Some(format!("`{name}` is made by the generator itself"));
             }
         }
@@ -83,10 +79,10 @@ impl RequestParts<'_> {
         Request {
             name: format!("{} {}", self.method, self.target),
             weight,
-            method: if self.method == "HEAD" {
-                Asked::Head
-            } else {
-                Asked::Other
+            // Methods are case-sensitive, RFC 9110 section 9.1.
+            method: match self.method {
+                "HEAD" => Asked::Head,
+                _ => Asked::Other,
             },
             bytes: self.bytes("").into(),
             last_bytes: self.bytes("Connection: close\r\n").into(),
@@ -96,16 +92,14 @@ impl RequestParts<'_> {
 
     fn bytes(&self, connection: &str) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
-        if !self
-            .fields
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("host"))
-        {
+        let is_host = |(name, _): &(String, String)| name.eq_ignore_ascii_case("host");
+        if !self.fields.iter().any(is_host) {
             let _ = write!(text, "Host: {}\r\n", self.host);
         }
         for (name, value) in self.fields {
             let _ = write!(text, "{name}: {value}\r\n");
         }
+        // RFC 9110 section 8.6: a request that has no content, and whose method wants none, says no length.
         if let Some(body) = self.body {
             let _ = write!(text, "Content-Length: {}\r\n", body.len());
         }
@@ -191,7 +185,6 @@ mod tests {
 
     #[test]
     fn tells_head_from_what_only_looks_like_it() {
-        // Methods are case-sensitive, RFC 9110 section 9.1.
         for (method, expect) in [
             ("HEAD", Asked::Head),
             ("head", Asked::Other),
@@ -202,27 +195,16 @@ mod tests {
         }
     }
 
-    fn check_fault(parts: &RequestParts<'_>, expect: &str) {
-        assert_eq!(parts.fault().as_deref(), Some(expect));
-    }
-
     #[test]
     fn refuses_what_would_be_another_request() {
         for method in ["", "GE T", "GET\r\n", "G:T", "G\u{c9}T"] {
-            check_fault(&parts(method, "/"), &format!("`{method}` is no method"));
+            let expect = format!("`{method}` is no method");
+            assert_eq!(parts(method, "/").fault(), Some(expect));
         }
-        for target in [
-            "",
-            "a",
-            "http://h.test/",
-            "/a b",
-            "/\r\nX: y",
-            "/\t",
-            "/\u{7f}",
-            "**",
-        ] {
+        let targets = "|a|http://h.test/|/a b|/\r\nX: y|/\t|/\u{7f}|**";
+        for target in targets.split('|') {
             let expect = format!("`{target}` is no request target");
-            check_fault(&parts("GET", target), &expect);
+            assert_eq!(parts("GET", target).fault(), Some(expect));
         }
         assert_eq!(parts("OPTIONS", "*").fault(), None);
     }
@@ -235,29 +217,18 @@ mod tests {
                 fields: &fields,
                 ..parts("GET", "/")
             };
-            check_fault(&get, &expect);
+            assert_eq!(get.fault(), Some(expect));
         };
         for name in ["", "a b", "a:", "a\r\nb", "\u{e9}"] {
             check(name, "x", format!("`{name}` is no header name"));
         }
         for value in ["a\r\nb: c", "a\nb", "\0", "\u{7f}", "\u{1b}[0m"] {
-            check(
-                "X",
-                value,
-                "the value of `X` holds a control character".to_owned(),
-            );
+            let expect = "the value of `X` holds a control character";
+            check("X", value, expect.to_owned());
         }
-        for name in [
-            "Content-Length",
-            "transfer-encoding",
-            "CONNECTION",
-            "Expect",
-        ] {
-            check(
-                name,
-                "1",
-                format!("`{name}` is made by the generator itself"),
-            );
+        for name in "Content-Length transfer-encoding CONNECTION Expect".split(' ') {
+            let expect = format!("`{name}` is made by the generator itself");
+            check(name, "1", expect);
         }
     }
 }

@@ -64,53 +64,41 @@ pub enum FlagForm {
     Switch,
 }
 
-/// Topics of help texts, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlagGroup {
-    /// Where the requests go.
-    Target,
-    /// What makes a request leave, and how long.
-    Load,
-    /// Connections and how they are used.
-    Connections,
-    /// What is asked for.
-    Requests,
-    /// What a reply has to be.
-    Replies,
-    /// Clients that misbehave beside the measured ones.
-    BadClients,
-    /// The generator's own side, and watching the server's.
-    Machine,
-    /// Runs and what becomes of them.
-    Results,
+macro_rules! flag_groups {
+    ($($(#[$about:meta])* $group:ident $title:literal)*) => {
+        /// Topics of help texts, in their order.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FlagGroup { $($(#[$about])* $group),* }
+
+        impl FlagGroup {
+            /// All of them, in the order of help texts.
+            pub const ALL: &[FlagGroup] = &[$(FlagGroup::$group),*];
+
+            /// As a heading.
+            pub fn title(self) -> &'static str {
+                match self { $(FlagGroup::$group => $title),* }
+            }
+        }
+    };
 }
 
-impl FlagGroup {
-    /// All of them, in the order of help texts.
-    pub const ALL: [FlagGroup; 8] = [
-        FlagGroup::Target,
-        FlagGroup::Load,
-        FlagGroup::Connections,
-        FlagGroup::Requests,
-        FlagGroup::Replies,
-        FlagGroup::BadClients,
-        FlagGroup::Machine,
-        FlagGroup::Results,
-    ];
-
-    /// As a heading.
-    pub fn title(self) -> &'static str {
-        match self {
-            FlagGroup::Target => "Target",
-            FlagGroup::Load => "Load",
-            FlagGroup::Connections => "Connections",
-            FlagGroup::Requests => "Requests",
-            FlagGroup::Replies => "Replies",
-            FlagGroup::BadClients => "Misbehaving clients",
-            FlagGroup::Machine => "Machine",
-            FlagGroup::Results => "Results",
-        }
-    }
+flag_groups! {
+    /// Where the requests go.
+    Target "Target"
+    /// What makes a request leave, and how long.
+    Load "Load"
+    /// Connections and how they are used.
+    Connections "Connections"
+    /// What is asked for.
+    Requests "Requests"
+    /// What a reply has to be.
+    Replies "Replies"
+    /// Clients that misbehave beside the measured ones.
+    BadClients "Misbehaving clients"
+    /// The generator's own side, and watching the server's.
+    Machine "Machine"
+    /// Runs and what becomes of them.
+    Results "Results"
 }
 
 impl Key {
@@ -162,12 +150,18 @@ impl LoadSpec {
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             return false;
         };
-        let texts = self.texts.entry(key.name).or_default();
+        // The last one counts, as on any command line: a script's flags can be overridden behind them.
         if key.form != FlagForm::Repeated {
-            texts.clear();
+            self.texts.remove(key.name);
         }
-        texts.push(text.to_owned());
+        self.push(key.name, text);
         true
+    }
+
+    /// Puts a text under a name, beside those that are there.
+    pub(super) fn push(&mut self, name: &'static str, text: &str) {
+        let texts = self.texts.entry(name).or_default();
+        texts.push(text.to_owned());
     }
 
     /// The texts under a key, in their order; none for a key that is not given.

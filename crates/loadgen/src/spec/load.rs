@@ -12,31 +12,26 @@ use super::reader::SpecReader;
 use super::values;
 use crate::plan::{Arrival, Arrivals, Begin, Closing, Connections, Length, Load, Profile};
 
-/// Most connections; the machine bounds them further.
-const CONNECTIONS_LEN_MAX: u64 = 4_000_000;
-/// Most requests in flight on one.
-const IN_FLIGHT_MAX: u64 = 1_024;
 /// Most requests of a run, and of a connection.
 const REQUESTS_MAX: u64 = 1_000_000_000_000;
 
-const CONNECTIONS_LEN: usize = 50;
-const TIMEOUT: Nanos = Nanos::from_secs(30);
+/// How long a run takes that nothing else ends.
 const DURATION: Nanos = Nanos::from_secs(10);
 
 /// Connections and how they are used.
 pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) -> Connections {
-    let len = reading.value("connections", |text| {
-        values::count(text, 1, CONNECTIONS_LEN_MAX)
-    });
-    let requests_each = reading.value("requests_per_connection", |text| {
-        values::count(text, 1, REQUESTS_MAX)
-    });
+    // The machine bounds them further, by its ports and descriptors.
+    let len = reading.count("connections", 1, 4_000_000);
+    let in_flight = reading.count("pipeline", 1, 1_024);
+    let requests_each = reading.count("requests_per_connection", 1, REQUESTS_MAX);
+    let timeout = reading.value("timeout", values::some_time);
     let known = [
         ("rst", Closing::Rst),
         ("fin", Closing::Fin),
         ("server", Closing::Server),
     ];
-    let closing = reading.value("close", |text| values::choice(text, &known));
+    let closing = reading.choice("close", &known);
+    // A kept connection has no last request that could ask the server to end it.
     if closing == Some(Closing::Server) {
         reading.needs(
             &["close"],
@@ -45,19 +40,15 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
         );
     }
     Connections {
-        len: len.map_or(CONNECTIONS_LEN, |len| len as usize),
-        in_flight: reading
-            .value("pipeline", |text| values::count(text, 1, IN_FLIGHT_MAX))
-            .unwrap_or(1) as usize,
+        len: len.unwrap_or(50) as usize,
+        in_flight: in_flight.unwrap_or(1) as usize,
         requests_each: requests_each.and_then(NonZeroU64::new),
         closing: closing.unwrap_or(Closing::Fin),
         opened_per_s: reading.value("connect_rate", |text| {
             values::positive(text, values::RATE_MAX)
         }),
         sources,
-        timeout: reading
-            .value("timeout", values::some_time)
-            .unwrap_or(TIMEOUT),
+        timeout: timeout.unwrap_or(Nanos::from_secs(30)),
     }
 }
 
@@ -81,13 +72,12 @@ fn arrivals(reading: &mut SpecReader<'_>) -> Arrivals {
         "rate",
         "`--rate 2000` has requests leave by a clock",
     );
-    let seed = reading.value("seed", |text| values::count(text, 0, u64::MAX));
-    let poisson = Arrivals::Poisson {
-        seed: seed.unwrap_or(1),
-    };
+    let seed = reading.count("seed", 0, u64::MAX).unwrap_or(1);
+    let poisson = Arrivals::Poisson { seed };
     let known = [("constant", Arrivals::Constant), ("poisson", poisson)];
-    let arrivals = reading.value("arrivals", |text| values::choice(text, &known));
-    let arrivals = arrivals.unwrap_or(Arrivals::Constant);
+    let arrivals = reading
+        .choice("arrivals", &known)
+        .unwrap_or(Arrivals::Constant);
     if reading.is_given("seed") && arrivals == Arrivals::Constant {
         let hint = "`--arrivals poisson` has gaps that come from a seed";
         reading.fault("`--seed`: constant arrivals have none", hint);
@@ -102,18 +92,15 @@ pub(super) fn length(
     connections: &Connections,
 ) -> Length {
     let begin = begin(reading);
-    let given = reading.value("duration", values::some_time);
-    let requests = reading.value("requests", |text| values::count(text, 1, REQUESTS_MAX));
+    let duration = reading.value("duration", values::some_time);
+    let requests = reading.count("requests", 1, REQUESTS_MAX);
     if matches!(load, Load::Burst) && reading.is_given("requests") {
-        let hint = "more connections, or `--pipeline`";
-        reading.fault(
-            "`--requests`: a burst has as many as connections may have in flight",
-            hint,
-        );
+        let text = "`--requests`: a burst has as many as connections may have in flight";
+        reading.fault(text, "more connections, or `--pipeline`");
     }
     let length = Length {
         begin,
-        duration: given,
+        duration,
         requests,
     };
     if reading.is_given("duration") || reading.is_given("requests") {
@@ -135,10 +122,7 @@ pub(super) fn length(
             }
             (None, Some(counted as u64))
         }
-        Load::Burst => {
-            let all = connections.len as u64 * connections.in_flight as u64;
-            (None, Some(all))
-        }
+        Load::Burst => (None, Some((connections.len * connections.in_flight) as u64)),
     };
     Length {
         duration,
@@ -147,8 +131,9 @@ pub(super) fn length(
     }
 }
 
-/// All legs of a profile but what is warm-up.
+/// How long a profile takes.
 fn whole(reading: &mut SpecReader<'_>, profile: &Profile, warm_up: Nanos) -> Nanos {
+    // All legs but what is warm-up; a number that never changes has no end of its own.
     let lasts = profile.lasts();
     if lasts == Nanos::ZERO {
         return DURATION;
@@ -162,23 +147,26 @@ fn whole(reading: &mut SpecReader<'_>, profile: &Profile, warm_up: Nanos) -> Nan
 
 fn begin(reading: &mut SpecReader<'_>) -> Begin {
     let warm_up = reading.value("warm_up", values::some_time);
-    let is_given = reading.is_given("warm_up");
-    let known = [("now", "now"), ("warm-up", "warm-up"), ("open", "open")];
-    match reading.value("begin", |text| values::choice(text, &known)) {
-        Some("warm-up") if !is_given => {
+    // `--warm-up` alone says when measuring begins, so that beside it `--begin` may only say the same.
+    let after = Begin::After(warm_up.unwrap_or_default());
+    let known = [
+        ("now", Begin::AtOnce),
+        ("warm-up", after),
+        ("open", Begin::AllOpen),
+    ];
+    let begin = reading.choice("begin", &known);
+    let is_after = begin.map(|begin| begin == after);
+    match (is_after, reading.is_given("warm_up")) {
+        (Some(true), false) => {
             let hint = "`--warm-up 2s`, for example";
             reading.fault("`--begin warm-up`: how long is not said", hint);
-            Begin::AtOnce
         }
-        Some(other) if other != "warm-up" && is_given => {
-            let hint = "leave one of them out";
-            reading.fault(
-                format!("`--begin {other}` and `--warm-up`: exclude each other"),
-                hint,
-            );
-            Begin::AtOnce
+        (Some(false), true) => {
+            let begin = reading.text("begin").unwrap_or_default();
+            let text = format!("`--begin {begin}` and `--warm-up`: exclude each other");
+            reading.fault(text, "leave one of them out");
         }
-        Some("open") => Begin::AllOpen,
-        _ => warm_up.map_or(Begin::AtOnce, Begin::After),
+        _ => {}
     }
+    begin.unwrap_or_else(|| warm_up.map_or(Begin::AtOnce, Begin::After))
 }

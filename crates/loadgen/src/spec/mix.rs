@@ -16,27 +16,22 @@
 //! ```
 
 use std::ops::Range;
-use std::path::Path;
 
 use toml_edit::{Document, Item, TableLike, Value};
 
-use super::Files;
-use super::reader::cause;
-use super::requests::{self, BODY_BYTES_MAX, CommonParts, LENGTH_BYTES_MAX, expect_body};
-use super::values::{self, ExpectedText};
+use super::reader::SpecReader;
+use super::{Files, LoadSpec, requests};
 use crate::engine::Fault;
-use crate::plan::{Expect, ExpectBody, Request};
+use crate::plan::{Request, RequestParts};
 
 /// Most kinds of requests in a file.
 const KINDS_LEN_MAX: usize = 100_000;
-const WEIGHT_MAX: u64 = 1_000_000;
 
-/// What a table may have.
-const KEYS: [&str; 10] = [
+/// What a table may have: a target and a weight, and else what flags have.
+const KEYS: [&str; 9] = [
     "method",
     "target",
     "weight",
-    "headers",
     "body",
     "body_file",
     "body_size",
@@ -44,33 +39,35 @@ const KEYS: [&str; 10] = [
     "expect_length",
     "expect_body",
 ];
+/// And a list of what a flag has once.
+const LIST: &str = "headers";
 
-/// The kinds of a file.
+/// The kinds of a file. `common`: what all requests have.
 pub(super) fn kinds(
     name: &str,
-    bytes: Vec<u8>,
-    common: &CommonParts<'_>,
+    bytes: &[u8],
+    common: &RequestParts<'_>,
     files: &dyn Files,
 ) -> Result<Vec<Request>, Vec<Fault>> {
-    let alone = |text: String| vec![Fault::new(text)];
-    let text = String::from_utf8(bytes)
-        .map_err(|_| alone(format!("{name}: not TOML: the text is not UTF-8")))?;
     let mut file = MixFile {
         name,
-        text: &text,
+        text: &String::from_utf8_lossy(bytes),
         common,
         files,
         faults: Vec::new(),
     };
-    let document = match Document::parse(text.as_str()) {
-        Ok(document) => document,
+    let kinds = match Document::parse(file.text) {
+        _ if std::str::from_utf8(bytes).is_err() => {
+            file.fault(None, "not TOML: the text is not UTF-8");
+            Vec::new()
+        }
+        Ok(document) => file.kinds(document.as_table()),
         Err(error) => {
             let message = error.message().replace('\n', ", ");
             file.fault(error.span(), format!("not TOML: {message}"));
-            return Err(file.faults);
+            Vec::new()
         }
     };
-    let kinds = file.kinds(document.as_table());
     if file.faults.is_empty() {
         Ok(kinds)
     } else {
@@ -82,7 +79,7 @@ pub(super) fn kinds(
 struct MixFile<'f> {
     name: &'f str,
     text: &'f str,
-    common: &'f CommonParts<'f>,
+    common: &'f RequestParts<'f>,
     files: &'f dyn Files,
     faults: Vec<Fault>,
 }
@@ -130,119 +127,55 @@ impl MixFile<'_> {
 
     fn kind(&mut self, table: &dyn TableLike, span: Option<Range<usize>>) -> Option<Request> {
         let before = self.faults.len();
-        self.refuse_others(table, &KEYS, |_| "unknown key".to_owned());
-        let body = self.body(table);
-        let default = if body.is_some() { "POST" } else { "GET" };
-        let method = self.value(table, "method", |text| Ok(text.to_owned()));
-        let target = self.value(table, "target", |text| Ok(text.to_owned()));
-        let weight = self.value(table, "weight", |text| values::count(text, 0, WEIGHT_MAX));
-        let common = CommonParts {
-            host: self.common.host,
-            fields: self.fields(table),
-        };
-        let expect = self.expect(table);
-        let Some(target) = target else {
-            if !table.contains_key("target") {
-                self.fault(span, "`target`: is missing");
-            }
-            return None;
-        };
-        let method = method.as_deref().unwrap_or(default);
-        let weight = weight.unwrap_or(1) as u32;
-        match requests::one(method, &target, &common, body.as_deref(), weight) {
-            Ok(request) => (self.faults.len() == before).then_some(Request { expect, ..request }),
-            Err(fault) => {
-                self.note(span, fault);
-                None
-            }
+        let known = [&KEYS[..], &[LIST]].concat();
+        self.refuse_others(table, &known, |_| "unknown key".to_owned());
+        if !table.contains_key("target") {
+            self.fault(span.clone(), "`target`: is missing");
         }
+        let texts = self.texts(table);
+        let (name, text) = (self.name, self.text);
+        let place = |key: &str| {
+            // What is not there under a flag's name is the list.
+            let item = table.get(key).or_else(|| table.get(LIST));
+            place(name, text, item.and_then(Item::span))
+        };
+        // From here on a table is read as flags are: the same values, faults and remedies.
+        let mut reading = SpecReader {
+            place: Some(&place),
+            ..SpecReader::of(&texts)
+        };
+        let made = requests::table(&mut reading, self.common, self.files);
+        self.faults.extend(reading.faults);
+        let made = made.map_err(|fault| self.note(span, fault)).ok();
+        made.filter(|_| self.faults.len() == before)
     }
 
-    /// Those of the table, and those of all requests that it does not name itself.
-    fn fields(&mut self, table: &dyn TableLike) -> Vec<(String, String)> {
-        let wrong = "`headers`: expected a list as `[\"Accept: text/html\"]`";
-        let mut own = Vec::new();
-        match table.get("headers").map(|item| (item, item.as_array())) {
-            Some((_, Some(list))) => {
-                for value in list {
-                    match value.as_str().map(requests::field) {
-                        Some(Ok(field)) => own.push(field),
-                        _ => self.fault(value.span(), wrong),
-                    }
+    /// The values of a table as texts.
+    fn texts(&mut self, table: &dyn TableLike) -> LoadSpec {
+        let mut texts = LoadSpec::default();
+        for key in KEYS {
+            match table.get(key).map(|item| (item, item.as_value())) {
+                Some((_, Some(Value::String(text)))) => texts.push(key, text.value()),
+                Some((_, Some(Value::Integer(number)))) => {
+                    texts.push(key, &number.value().to_string());
+                }
+                Some((item, _)) => {
+                    self.fault(item.span(), format!("`{key}`: expected a text or a number"));
+                }
+                None => {}
+            }
+        }
+        if let Some(item) = table.get(LIST) {
+            let list = item.as_array().map(|list| list.iter().map(Value::as_str));
+            match list.and_then(|list| list.collect::<Option<Vec<&str>>>()) {
+                Some(list) => list.iter().for_each(|text| texts.push("header", text)),
+                None => {
+                    let wrong = "`headers`: expected a list as `[\"Accept: text/html\"]`";
+                    self.fault(item.span(), wrong);
                 }
             }
-            Some((item, None)) => self.fault(item.span(), wrong),
-            None => {}
         }
-        let is_own = |name: &str| own.iter().any(|(own, _)| name.eq_ignore_ascii_case(own));
-        let shared = self.common.fields.iter();
-        let shared: Vec<_> = shared.filter(|(name, _)| !is_own(name)).cloned().collect();
-        shared.into_iter().chain(own).collect()
-    }
-
-    fn body(&mut self, table: &dyn TableLike) -> Option<Vec<u8>> {
-        let given = ["body", "body_file", "body_size"];
-        let given = given.into_iter().filter(|key| table.contains_key(key));
-        if let Some(second) = given.clone().nth(1) {
-            let span = table.get(second).and_then(Item::span);
-            self.fault(span, format!("`{second}`: the request has a body already"));
-        }
-        match given.into_iter().next()? {
-            "body" => self.value(table, "body", |text| Ok(text.as_bytes().to_vec())),
-            "body_size" => {
-                let size = |text: &str| values::bytes(text, BODY_BYTES_MAX);
-                let size = self.value(table, "body_size", size);
-                size.map(requests::made_body)
-            }
-            _ => {
-                let path = self.value(table, "body_file", |text| Ok(text.to_owned()))?;
-                let read = self.files.read(Path::new(&path));
-                read.map_err(|error| {
-                    let text = format!("`body_file`: `{path}` cannot be read: {}", cause(&error));
-                    self.fault(table.get("body_file").and_then(Item::span), text);
-                })
-                .ok()
-            }
-        }
-    }
-
-    /// `None`: as for all requests.
-    fn expect(&mut self, table: &dyn TableLike) -> Option<Expect> {
-        let statuses = self.value(table, "expect_status", values::statuses);
-        let length = |text: &str| values::bytes(text, LENGTH_BYTES_MAX);
-        let body_bytes = self.value(table, "expect_length", length);
-        let body = self.value(table, "expect_body", expect_body);
-        let is_own = statuses.is_some() || body_bytes.is_some() || body.is_some();
-        is_own.then(|| Expect {
-            statuses: statuses.unwrap_or_default(),
-            body_bytes,
-            body: body.unwrap_or(ExpectBody::Any),
-        })
-    }
-
-    fn value<T>(
-        &mut self,
-        table: &dyn TableLike,
-        key: &str,
-        understand: impl Fn(&str) -> Result<T, ExpectedText>,
-    ) -> Option<T> {
-        let item = table.get(key)?;
-        let found = match item.as_value() {
-            Some(Value::String(text)) => text.value().clone(),
-            Some(Value::Integer(number)) => number.value().to_string(),
-            _ => {
-                self.fault(item.span(), format!("`{key}`: expected a text or a number"));
-                return None;
-            }
-        };
-        match understand(&found) {
-            Ok(value) => Some(value),
-            Err(expected) => {
-                let text = format!("`{key}`: expected {expected}, found `{found}`");
-                self.fault(item.span(), text);
-                None
-            }
-        }
+        texts
     }
 
     fn fault(&mut self, span: Option<Range<usize>>, text: impl Into<String>) {
@@ -251,19 +184,19 @@ impl MixFile<'_> {
 
     /// Notes a fault with its line.
     fn note(&mut self, span: Option<Range<usize>>, fault: Fault) {
-        let place = match span {
-            Some(span) => {
-                let before = self.text.get(..span.start).unwrap_or(self.text);
-                let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-                format!("{}:{line}", self.name)
-            }
-            None => self.name.to_owned(),
-        };
+        let place = place(self.name, self.text, span);
         self.faults.push(Fault {
-            text: format!("{place}: {}", fault.text),
+            text: format!("{place}{}", fault.text),
             ..fault
         });
     }
+}
+
+/// `mix.toml:12: `
+fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
+    let before = span.and_then(|span| text.get(..span.start));
+    let line = before.map(|before| before.bytes().filter(|byte| *byte == b'\n').count() + 1);
+    line.map_or(format!("{name}: "), |line| format!("{name}:{line}: "))
 }
 
 #[cfg(test)]

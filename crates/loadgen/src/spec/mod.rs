@@ -54,9 +54,6 @@ pub trait Files {
     }
 }
 
-/// Most threads.
-const THREADS_LEN_MAX: u64 = 1_024;
-
 impl LoadSpec {
     /// What it means. A name is resolved once, here.
     ///
@@ -96,13 +93,14 @@ impl LoadSpec {
 }
 
 fn machine(reading: &mut SpecReader<'_>) -> Machine {
-    let mut pids = Vec::new();
-    for text in reading.texts("server_pid") {
-        let pid = reading.element("server_pid", text, |text| {
-            values::count(text, 1, i32::MAX as u64).map_err(|_| "a process id".to_owned())
-        });
-        pids.extend(pid.map(|pid| pid as u32));
-    }
+    let pid = |text: &str| match values::count(text, 1, i32::MAX as u64) {
+        Ok(pid) => Ok(pid as u32),
+        Err(_) => Err("a process id".to_owned()),
+    };
+    let pids = reading.texts("server_pid").iter();
+    let pids = pids
+        .filter_map(|text| reading.element("server_pid", text, pid))
+        .collect();
     let spin = reading.value("spin", values::time);
     reading.needs(
         &["spin"],
@@ -110,11 +108,9 @@ fn machine(reading: &mut SpecReader<'_>) -> Machine {
         "requests of a rate are due at a time, others are not",
     );
     let known = [("read", Timestamps::Read), ("kernel", Timestamps::Kernel)];
-    let timestamps = reading.value("timestamps", |text| values::choice(text, &known));
+    let timestamps = reading.choice("timestamps", &known);
     Machine {
-        threads: reading
-            .value("threads", |text| values::count(text, 1, THREADS_LEN_MAX))
-            .unwrap_or(1) as usize,
+        threads: reading.count("threads", 1, 1_024).unwrap_or(1) as usize,
         tables: Tables::Shared,
         cpus: reading.value("cpus", values::cpus).unwrap_or_default(),
         timestamps: timestamps.unwrap_or_default(),

@@ -4,12 +4,14 @@
 //! what a value has to be.
 
 use super::values::ExpectedText;
-use super::{Files, LoadSpec, keys};
+use super::{Files, FlagForm, LoadSpec, keys};
 use crate::engine::Fault;
 
 /// The texts of a load, and its faults.
 pub(super) struct SpecReader<'w> {
-    spec: &'w LoadSpec,
+    pub(super) spec: &'w LoadSpec,
+    /// Where a key stands in a file, as `mix.toml:12: `; `None`: the texts are those of flags.
+    pub(super) place: Option<&'w dyn Fn(&str) -> String>,
     pub(super) faults: Vec<Fault>,
 }
 
@@ -17,14 +19,24 @@ impl<'w> SpecReader<'w> {
     pub(super) fn of(spec: &'w LoadSpec) -> SpecReader<'w> {
         SpecReader {
             spec,
+            place: None,
             faults: Vec::new(),
         }
     }
 
-    /// What messages call a key.
-    pub(super) fn said(name: &str) -> String {
+    /// What messages call a key: a flag, or a key of a file behind its place.
+    pub(super) fn said(&self, name: &str) -> String {
         let key = keys().iter().find(|key| key.name == name);
-        key.expect("the table has every key that is read").said()
+        match (self.place, key) {
+            (None, key) => key.expect("the table has every flag that is read").said(),
+            // Files have a list where the command line repeats a flag, under the flag's other name.
+            (Some(_), Some(key)) if key.form == FlagForm::Repeated => key.alias.to_owned(),
+            (Some(_), _) => name.to_owned(),
+        }
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.place.map(|of| of(name)).unwrap_or_default()
     }
 
     /// The text of a key that has one.
@@ -52,6 +64,16 @@ impl<'w> SpecReader<'w> {
         self.element(name, text, understand)
     }
 
+    /// A whole number within bounds, likewise.
+    pub(super) fn count(&mut self, name: &str, min: u64, max: u64) -> Option<u64> {
+        self.value(name, |text| super::values::count(text, min, max))
+    }
+
+    /// One of some names, likewise.
+    pub(super) fn choice<T: Copy>(&mut self, name: &str, known: &[(&str, T)]) -> Option<T> {
+        self.value(name, |text| super::values::choice(text, known))
+    }
+
     /// The value of one of a key's texts.
     pub(super) fn element<T>(
         &mut self,
@@ -60,16 +82,12 @@ impl<'w> SpecReader<'w> {
         understand: impl Fn(&str) -> Result<T, ExpectedText>,
     ) -> Option<T> {
         let understood = understand(text).map_err(|expected| {
-            let said = SpecReader::said(name);
-            Fault::new(format!("`{said}`: expected {expected}, found `{text}`"))
+            let (place, said) = (self.place(name), self.said(name));
+            Fault::new(format!(
+                "{place}`{said}`: expected {expected}, found `{text}`"
+            ))
         });
         self.noted(understood)
-    }
-
-    /// A key's text is not what it has to be.
-    pub(super) fn wrong(&mut self, name: &str, expected: &str) {
-        let text = self.text(name).unwrap_or_default();
-        let _: Option<()> = self.element(name, text, |_| Err(expected.to_owned()));
     }
 
     /// Notes a fault with its remedy.
@@ -89,7 +107,7 @@ impl<'w> SpecReader<'w> {
         }
         for name in names {
             if self.is_given(name) {
-                let (said, other) = (SpecReader::said(name), SpecReader::said(other));
+                let (said, other) = (self.said(name), self.said(other));
                 let text = format!("`{said}`: means nothing without `{other}`");
                 self.fault(text, remedy);
             }
@@ -99,31 +117,28 @@ impl<'w> SpecReader<'w> {
     /// Keys of which one at most is given.
     pub(super) fn one_of(&mut self, names: &[&str], remedy: &str) {
         let given = names.iter().filter(|name| self.is_given(name));
-        let given: Vec<String> = given
-            .map(|name| format!("`{}`", SpecReader::said(name)))
-            .collect();
+        let given: Vec<String> = given.map(|name| format!("`{}`", self.said(name))).collect();
         if given.len() > 1 {
-            let text = format!("{}: exclude each other", given.join(" and "));
-            self.fault(text, remedy);
+            let (place, given) = (self.place(names[0]), given.join(" and "));
+            self.fault(format!("{place}{given}: exclude each other"), remedy);
         }
     }
 
     /// A file that a key names; `None`: it cannot be read, which is noted.
     pub(super) fn file(&mut self, name: &str, path: &str, files: &dyn Files) -> Option<Vec<u8>> {
         let read = files.read(path.as_ref()).map_err(|error| {
-            let said = SpecReader::said(name);
-            let text = format!("`{said}`: `{path}` cannot be read: {}", cause(&error));
+            let (place, said, cause) = (self.place(name), self.said(name), cause(&error));
+            let text = format!("{place}`{said}`: `{path}` cannot be read: {cause}");
             Fault::with_hint(text, "it has to be a file that this user may read")
         });
         self.noted(read)
     }
 }
 
-/// The system's words without Rust's "(os error 2)".
-pub(super) fn cause(error: &std::io::Error) -> String {
+/// The system's words.
+fn cause(error: &std::io::Error) -> String {
+    // Rust adds "(os error 2)".
     let text = error.to_string().to_lowercase();
-    text.split(" (os error")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    let cause = text.split(" (os error").next();
+    cause.unwrap_or_default().to_owned()
 }

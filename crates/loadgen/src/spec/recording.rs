@@ -32,7 +32,7 @@ impl Recording {
     /// stay in their order.
     ///
     /// # Errors
-    /// There is no room; the recording is as it was. The text says of what there are too many.
+    /// It would hold more than it may; the recording is as it was. The text says of what there are too many.
     pub fn push(&mut self, unix: Nanos, method: &str, target: &str) -> Result<(), String> {
         self.push_within(unix, method, target, (KINDS_LEN_MAX, ARRIVALS_LEN_MAX))
     }
@@ -48,6 +48,7 @@ impl Recording {
             return Err(format!("{} requests", thousands(arrivals_len_max as u64)));
         }
         let name = (method.to_owned(), target.to_owned());
+        // A request that has come before takes no more memory for its kind.
         if self.kinds.len() >= kinds_len_max && !self.kinds.contains(&name) {
             let len_max = thousands(kinds_len_max as u64);
             return Err(format!("{len_max} different requests"));
@@ -70,14 +71,12 @@ impl Recording {
         self.arrivals.is_empty()
     }
 
-    /// Most hours in a row without a request, between others: a clock that was set makes a recording that sends
-    /// nothing for years.
+    /// Most hours in a row without a request, between others.
     pub fn silence_hours(&mut self) -> u64 {
+        // A clock that was set makes a recording that sends nothing for years.
         self.arrivals.sort_by_key(|arrival| arrival.offset);
-        let hours = self
-            .arrivals
-            .iter()
-            .map(|arrival| arrival.offset.0 / HOUR_NS);
+        let arrivals = self.arrivals.iter();
+        let hours = arrivals.map(|arrival| arrival.offset.0 / HOUR_NS);
         let pairs = hours.clone().zip(hours.skip(1));
         let silences = pairs.map(|(one, next)| (next - one).saturating_sub(1));
         silences.max().unwrap_or(0)
@@ -97,20 +96,16 @@ impl Recording {
                 *counts.entry(method).or_default() += 1;
             }
         }
-        let counts = counts.iter().take(METHODS_SAID_MAX);
-        let said: Vec<String> = counts
-            .map(|(method, count)| format!("{count} {method}"))
-            .collect();
-        let text = format!(
-            "`--replay`: requests that may change something: {}",
-            said.join(", ")
-        );
+        // A log of attacks has any number of made-up methods.
+        let counts = counts.iter().take(8);
+        let said = counts.map(|(method, count)| format!("{count} {method}"));
+        let said = said.collect::<Vec<_>>().join(", ");
+        let text = format!("`--replay`: requests that may change something: {said}");
         let hint = "`--replay-methods all` sends them with the body of `--body`, or an empty one";
         (!said.is_empty()).then(|| Fault::with_hint(text, hint))
     }
 
-    /// When each is due, `speed` times as fast as it was recorded, the first one at once. Where a log has
-    /// whole seconds only, those of a second are spread over it: clients do not wait for a clock to strike.
+    /// When each is due, `speed` times as fast as it was recorded, the first one at once.
     pub(super) fn arrivals(mut self, speed: f64) -> Arc<[Arrival]> {
         self.arrivals.sort_by_key(|arrival| arrival.offset);
         spread(&mut self.arrivals);
@@ -127,12 +122,12 @@ impl Recording {
     }
 }
 
-/// Different methods that a message names.
-const METHODS_SAID_MAX: usize = 8;
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
 
 fn spread(arrivals: &mut [Arrival]) {
+    // Where a log has whole seconds only, those of a second are spread over it: clients do not wait for a clock to
+    // strike.
     let is_whole = |arrival: &Arrival| arrival.offset.0.is_multiple_of(SECOND_NS);
     if !arrivals.iter().all(is_whole) {
         return;

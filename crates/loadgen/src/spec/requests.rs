@@ -11,15 +11,16 @@ use crate::engine::Fault;
 use crate::plan::{Arrival, Expect, ExpectBody, Request, RequestParts, Target};
 
 /// Largest body; each is held twice, with and without the last request's head.
-pub(super) const BODY_BYTES_MAX: u64 = 256 << 20;
+const BODY_BYTES_MAX: u64 = 256 << 20;
 /// Longest reply that can be expected.
-pub(super) const LENGTH_BYTES_MAX: u64 = 1 << 40;
+const LENGTH_BYTES_MAX: u64 = 1 << 40;
+/// Greatest weight of one kind of request.
+const WEIGHT_MAX: u64 = 1_000_000;
 
-/// What all requests have in common.
-pub(super) struct CommonParts<'a> {
-    pub(super) host: &'a str,
-    pub(super) fields: Vec<(String, String)>,
-}
+/// What a request has a body from, at most one of them.
+const BODIES: [&str; 3] = ["body", "body_file", "body_size"];
+/// What is expected of a reply.
+const EXPECTATIONS: [&str; 3] = ["expect_status", "expect_length", "expect_body"];
 
 /// Kinds of requests, and of a recording when they are due. `None` beside a noted fault.
 pub(super) fn requests(
@@ -28,80 +29,90 @@ pub(super) fn requests(
     files: &dyn Files,
 ) -> (Option<Vec<Request>>, Option<Arc<[Arrival]>>) {
     let (host, path) = target.map_or(("", "/"), |target| (&target.host, &target.path));
-    let common = CommonParts {
-        host,
-        fields: fields(reading),
-    };
-    let body = body(reading, files);
+    let (fields, body) = (fields(reading), body(reading, files));
     together(reading);
+    // Faults of other keys do not matter here: what is asked for is looked at all the same.
     let before = reading.faults.len();
-    let replay = reading.text("replay");
+    let common = RequestParts {
+        method: method(reading, body.is_some()),
+        target: path,
+        host,
+        fields: &fields,
+        body: body.as_deref(),
+    };
     let (kinds, arrivals) = if let Some(path) = reading.text("requests_file") {
         (mix(reading, path, &common, files), None)
-    } else if let Some(path) = replay {
-        replayed(reading, path, &common, body.as_deref(), files)
+    } else if let Some(path) = reading.text("replay") {
+        replayed(reading, path, &common, files)
     } else {
-        let default = if body.is_some() { "POST" } else { "GET" };
-        let method = reading.text("method").unwrap_or(default);
-        let made = reading.noted(one(method, path, &common, body.as_deref(), 1));
-        (made.into_iter().collect(), None)
+        (reading.noted(one(&common, 1)).into_iter().collect(), None)
     };
     let requests = (reading.faults.len() == before).then_some(kinds);
     (requests, arrivals)
 }
 
+/// The kind of request that a table of a mix describes. `common`: what all requests have.
+pub(super) fn table(
+    reading: &mut SpecReader<'_>,
+    common: &RequestParts<'_>,
+    files: &dyn Files,
+) -> Result<Request, Fault> {
+    let weight = reading.count("weight", 0, WEIGHT_MAX).unwrap_or(1);
+    let (mut own, body) = (fields(reading), body(reading, files));
+    let has_own = EXPECTATIONS.iter().any(|name| reading.is_given(name));
+    let expect = has_own.then(|| expect(reading));
+    // A field of the table takes the place of one that all requests have.
+    let is_own = |name: &str| own.iter().any(|(own, _)| name.eq_ignore_ascii_case(own));
+    let shared = common.fields.iter().filter(|(name, _)| !is_own(name));
+    let fields: Vec<_> = shared.cloned().collect();
+    own.splice(..0, fields);
+    let parts = RequestParts {
+        method: method(reading, body.is_some()),
+        // Without one the caller has noted a fault.
+        target: reading.text("target").unwrap_or("/"),
+        fields: &own,
+        body: body.as_deref(),
+        ..*common
+    };
+    Ok(Request {
+        expect,
+        ..one(&parts, weight as u32)?
+    })
+}
+
 /// What a reply has to be.
 pub(super) fn expect(reading: &mut SpecReader<'_>) -> Expect {
+    let statuses = reading.value("expect_status", values::statuses);
+    let body = reading.value("expect_body", expect_body);
     Expect {
-        statuses: reading
-            .value("expect_status", values::statuses)
-            .unwrap_or_default(),
+        statuses: statuses.unwrap_or_default(),
         body_bytes: reading.value("expect_length", |text| {
             values::bytes(text, LENGTH_BYTES_MAX)
         }),
-        body: reading
-            .value("expect_body", expect_body)
-            .unwrap_or_default(),
+        body: body.unwrap_or_default(),
     }
 }
 
 /// `any`, `same`, `sha256:HEX`
-pub(super) fn expect_body(text: &str) -> Result<ExpectBody, ExpectedText> {
-    let expected = || "same, any, or sha256: and 64 hexadecimal digits".to_owned();
-    match text {
-        "any" => return Ok(ExpectBody::Any),
-        "same" => return Ok(ExpectBody::SameAsFirst),
-        _ => {}
-    }
-    let digits = text.strip_prefix("sha256:").ok_or_else(expected)?;
-    let is_hex = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let mut sum = [0; 32];
-    for (at, byte) in sum.iter_mut().enumerate().filter(|_| is_hex) {
-        let pair = digits.get(at * 2..at * 2 + 2).ok_or_else(expected)?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| expected())?;
-    }
-    is_hex
-        .then_some(ExpectBody::Sha256(sum))
-        .ok_or_else(expected)
+fn expect_body(text: &str) -> Result<ExpectBody, ExpectedText> {
+    let sum = |digits: &str| {
+        let is_hex = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let pair = |at: usize| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16);
+        let byte = |at| pair(at).expect("all of them are hexadecimal digits");
+        is_hex.then(|| ExpectBody::Sha256(std::array::from_fn(byte)))
+    };
+    let found = match text {
+        "any" => Some(ExpectBody::Any),
+        "same" => Some(ExpectBody::SameAsFirst),
+        _ => text.strip_prefix("sha256:").and_then(sum),
+    };
+    found.ok_or_else(|| "same, any, or sha256: and 64 hexadecimal digits".to_owned())
 }
 
 /// One kind of request, or why it cannot be sent.
-pub(super) fn one(
-    method: &str,
-    target: &str,
-    common: &CommonParts<'_>,
-    body: Option<&[u8]>,
-    weight: u32,
-) -> Result<Request, Fault> {
-    let parts = RequestParts {
-        method,
-        target,
-        host: common.host,
-        fields: &common.fields,
-        body,
-    };
+fn one(parts: &RequestParts<'_>, weight: u32) -> Result<Request, Fault> {
     // RFC 9110 section 9.3.6: after its reply the connection is no HTTP any more.
-    if method == "CONNECT" {
+    if parts.method == "CONNECT" {
         let hint = "it makes a tunnel of the connection";
         return Err(Fault::with_hint("request: CONNECT is not sent", hint));
     }
@@ -111,8 +122,13 @@ pub(super) fn one(
     }
 }
 
+fn method<'w>(reading: &SpecReader<'w>, has_body: bool) -> &'w str {
+    let default = if has_body { "POST" } else { "GET" };
+    reading.text("method").unwrap_or(default)
+}
+
 /// `Name: value`
-pub(super) fn field(text: &str) -> Result<(String, String), ExpectedText> {
+fn field(text: &str) -> Result<(String, String), ExpectedText> {
     let pair = text.split_once(':');
     let pair = pair.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
     pair.filter(|(name, _)| !name.is_empty() && name.trim() == name)
@@ -120,16 +136,14 @@ pub(super) fn field(text: &str) -> Result<(String, String), ExpectedText> {
 }
 
 fn fields(reading: &mut SpecReader<'_>) -> Vec<(String, String)> {
-    let texts = reading.texts("header");
+    let texts = reading.texts("header").iter();
     texts
-        .iter()
         .filter_map(|text| reading.element("header", text, field))
         .collect()
 }
 
 fn body(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<Vec<u8>> {
-    let remedy = "a request has one body: keep one of them";
-    reading.one_of(&["body", "body_file", "body_size"], remedy);
+    reading.one_of(&BODIES, "a request has one body: keep one of them");
     let size = reading.value("body_size", |text| values::bytes(text, BODY_BYTES_MAX));
     if let Some(text) = reading.text("body") {
         return Some(text.as_bytes().to_vec());
@@ -139,19 +153,16 @@ fn body(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<Vec<u8>> {
         .or(size.map(made_body))
 }
 
-/// Letters and digits over and over: no byte of it needs an escape anywhere.
-pub(super) fn made_body(bytes: u64) -> Vec<u8> {
+fn made_body(bytes: u64) -> Vec<u8> {
+    // Letters and digits: no byte of it needs an escape anywhere.
     let letters = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    letters
-        .iter()
-        .copied()
-        .cycle()
-        .take(bytes as usize)
-        .collect()
+    let mut body = letters.repeat(bytes as usize / letters.len() + 1);
+    body.truncate(bytes as usize);
+    body
 }
 
-/// What says what is asked for excludes each other.
 fn together(reading: &mut SpecReader<'_>) {
+    // What says what is asked for excludes each other.
     let remedy = "each says what is asked for: keep one of them";
     reading.one_of(&["requests_file", "replay"], remedy);
     reading.one_of(
@@ -159,7 +170,7 @@ fn together(reading: &mut SpecReader<'_>) {
         "write the methods into the file",
     );
     reading.one_of(&["method", "replay"], "a recording has its own methods");
-    for name in ["body", "body_file", "body_size"] {
+    for name in BODIES {
         reading.one_of(&[name, "requests_file"], "write the bodies into the file");
     }
     let remedy = "`--replay FILE` names a recording";
@@ -169,31 +180,26 @@ fn together(reading: &mut SpecReader<'_>) {
 fn mix(
     reading: &mut SpecReader<'_>,
     path: &str,
-    common: &CommonParts<'_>,
+    common: &RequestParts<'_>,
     files: &dyn Files,
 ) -> Vec<Request> {
-    let Some(bytes) = reading.file("requests_file", path, files) else {
-        return Vec::new();
-    };
-    match mix::kinds(path, bytes, common, files) {
-        Ok(kinds) => kinds,
-        Err(faults) => {
-            reading.faults.extend(faults);
-            Vec::new()
-        }
-    }
+    let bytes = reading.file("requests_file", path, files);
+    let made = bytes.map(|bytes| mix::kinds(path, &bytes, common, files));
+    made.unwrap_or(Ok(Vec::new())).unwrap_or_else(|faults| {
+        reading.faults.extend(faults);
+        Vec::new()
+    })
 }
 
 fn replayed(
     reading: &mut SpecReader<'_>,
     path: &str,
-    common: &CommonParts<'_>,
-    body: Option<&[u8]>,
+    common: &RequestParts<'_>,
     files: &dyn Files,
 ) -> (Vec<Request>, Option<Arc<[Arrival]>>) {
     let speed = reading.value("replay_speed", |text| values::positive(text, 1e6));
     let known = [("safe", false), ("all", true)];
-    let takes_all = reading.value("replay_methods", |text| values::choice(text, &known));
+    let takes_all = reading.choice("replay_methods", &known);
     let made = || {
         let recording = files.recording(path.as_ref())?;
         match recording.unsafe_methods() {
@@ -201,8 +207,15 @@ fn replayed(
             _ => {}
         }
         let kinds = recording.kinds().iter().map(|(method, target)| {
-            let body = (!is_safe(method)).then(|| body.unwrap_or_default());
-            one(method, target, common, body, 0)
+            // A log has no bodies, and methods that are safe are sent without one.
+            let body = (!is_safe(method)).then(|| common.body.unwrap_or_default());
+            let parts = RequestParts {
+                method,
+                target,
+                body,
+                ..*common
+            };
+            one(&parts, 0)
         });
         let kinds = kinds.collect::<Result<Vec<Request>, Fault>>()?;
         Ok((kinds, recording.arrivals(speed.unwrap_or(1.0))))
@@ -211,7 +224,8 @@ fn replayed(
     (kinds.unwrap_or_default(), arrivals)
 }
 
-/// Methods that ask for nothing to be changed, RFC 9110 section 9.2.1, and are sent without a body.
+/// Methods that ask for nothing to be changed.
 pub(super) fn is_safe(method: &str) -> bool {
+    // RFC 9110 section 9.2.1, but for TRACE, which most servers refuse.
     ["GET", "HEAD", "OPTIONS"].contains(&method)
 }

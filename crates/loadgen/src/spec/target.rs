@@ -5,70 +5,52 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use ipnet::IpNet;
+use ipnet::{IpAddrRange, IpNet, Ipv4AddrRange, Ipv6AddrRange};
 
 use super::Files;
 use super::reader::SpecReader;
-use super::url::{self, Url, UrlHost};
+use super::url::{self, Url};
 use crate::engine::Fault;
 use crate::plan::{Address, Scheme, Target, Tls, TlsTrust};
 
 /// The target; `None`: a fault was said.
 pub(super) fn target(reading: &mut SpecReader<'_>, files: &dyn Files) -> Option<Target> {
-    let (text, url) = parsed(reading)?;
-    let unix = reading.text("unix");
-    if unix == Some("") {
-        reading.wrong("unix", "a path");
-        return None;
-    }
-    let unix = unix.map(PathBuf::from);
-    let UrlHost { name, port, .. } = &url.host;
-    let address = match unix {
-        Some(path) => Address::Unix(path),
-        None => {
-            let is_owned = reading.is_given("i_own_this_target");
-            let found = address(name, *port, is_owned, files);
-            Address::Ip(reading.noted(found)?)
-        }
-    };
-    let scheme = scheme(reading, &url)?;
-    Some(Target {
-        url: text,
-        scheme,
-        address,
-        host: url.host.field,
-        path: url.path,
-    })
-}
-
-fn parsed(reading: &mut SpecReader<'_>) -> Option<(String, Url)> {
     let Some(text) = reading.text("url") else {
-        reading.fault(
-            "`URL`: is missing",
-            "`milepost bench http://127.0.0.1:8000/`",
-        );
+        let hint = "`milepost bench http://127.0.0.1:8000/`";
+        reading.fault("`URL`: is missing", hint);
         return None;
     };
     let url = reading.noted(url::parse(text))?;
-    Some((text.to_owned(), url))
+    let address = if reading.is_given("unix") {
+        let path = |text: &str| Some(PathBuf::from(text)).filter(|_| !text.is_empty());
+        let path = |text: &str| path(text).ok_or_else(|| "a path".to_owned());
+        Address::Unix(reading.value("unix", path)?)
+    } else {
+        let is_owned = reading.is_given("i_own_this_target");
+        let found = address(&url.name, url.port, is_owned, files);
+        Address::Ip(reading.noted(found)?)
+    };
+    Some(Target {
+        url: text.to_owned(),
+        scheme: scheme(reading, &url)?,
+        address,
+        host: url.host,
+        path: url.path,
+    })
 }
 
 /// Where a name leads to, if all that it leads to may be loaded.
 fn address(name: &str, port: u16, is_owned: bool, files: &dyn Files) -> Result<SocketAddr, Fault> {
     let found = files.resolve(name, port).map_err(|error| {
         let text = format!("`{name}`: no address is known: {error}");
-        Fault::with_hint(
-            text,
-            "see /etc/hosts and /etc/resolv.conf, or write the address",
-        )
+        let hint = "see /etc/hosts and /etc/resolv.conf, or write the address";
+        Fault::with_hint(text, hint)
     })?;
     let is_any = |address: &&SocketAddr| address.ip().to_canonical().is_unspecified();
     if let Some(any) = found.iter().find(is_any) {
         let hint = "ask 127.0.0.1 or [::1]";
-        let text = format!(
-            "`{}`: is where servers listen, and nowhere to connect to",
-            any.ip()
-        );
+        let any = any.ip();
+        let text = format!("`{any}`: is where servers listen, and nowhere to connect to");
         return Err(Fault::with_hint(text, hint));
     }
     // All addresses and not only the one that is used: a name that leads elsewhere as well may do so next time.
@@ -132,43 +114,30 @@ fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {
     if !url.has_tls {
         for name in ["cacert", "insecure", "no_resumption", "server_name"] {
             if reading.is_given(name) {
-                let text = format!(
-                    "`{}`: only an https target speaks TLS",
-                    SpecReader::said(name)
-                );
+                let said = reading.said(name);
+                let text = format!("`{said}`: only an https target speaks TLS");
                 reading.fault(text, "begin the URL with `https://`, or leave it out");
             }
         }
         return Some(Scheme::Http);
     }
-    let is_insecure = reading.is_given("insecure");
-    let trust = match (reading.text("cacert"), is_insecure) {
-        (Some(_), true) => {
-            let hint = "leave `--insecure` out to have the certificate checked";
-            reading.fault("`--cacert` and `--insecure`: exclude each other", hint);
-            return None;
-        }
-        (Some(file), false) => TlsTrust::Authority(PathBuf::from(file)),
-        (None, true) => TlsTrust::Anybody,
-        (None, false) => {
+    let remedy = "leave `--insecure` out to have the certificate checked";
+    reading.one_of(&["cacert", "insecure"], remedy);
+    let trust = match reading.text("cacert") {
+        Some(file) => TlsTrust::Authority(PathBuf::from(file)),
+        None if reading.is_given("insecure") => TlsTrust::Anybody,
+        // By default neither: who leaves the check out has to say so.
+        None => {
             let hint = "`--cacert FILE` with the authority's certificate (the system's: \
                         /etc/ssl/certs/ca-certificates.crt), or `--insecure`";
             reading.fault("https: it is not said whose certificates are trusted", hint);
             return None;
         }
     };
-    let server_name = match reading.text("server_name") {
-        Some(name) => name.to_owned(),
-        None => url
-            .host
-            .name
-            .split('%')
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
-    };
+    let without_zone = url.name.split('%').next().unwrap_or_default();
+    let server_name = reading.text("server_name").unwrap_or(without_zone);
     Some(Scheme::Https(Tls {
-        server_name,
+        server_name: server_name.to_owned(),
         trust,
         resumes: !reading.is_given("no_resumption"),
     }))
@@ -176,13 +145,9 @@ fn scheme(reading: &mut SpecReader<'_>, url: &Url) -> Option<Scheme> {
 
 /// Local addresses: `127.0.0.2-127.0.0.9,127.0.1.1`.
 pub(super) fn sources(reading: &mut SpecReader<'_>, target: Option<&Target>) -> Vec<IpAddr> {
-    let Some(text) = reading.text("source") else {
-        return Vec::new();
-    };
-    let Some(sources) = ranges(text) else {
-        let expected =
-            format!("addresses as `127.0.0.2-127.0.0.9,127.0.1.1`, at most {SOURCES_LEN_MAX}");
-        reading.wrong("source", &expected);
+    let expected = "addresses as `127.0.0.2-127.0.0.9,127.0.1.1`, at most 65536";
+    let understand = |text: &str| ranges(text).ok_or_else(|| expected.to_owned());
+    let Some(sources) = reading.value("source", understand) else {
         return Vec::new();
     };
     let fits = |address: &SocketAddr| {
@@ -204,35 +169,47 @@ pub(super) fn sources(reading: &mut SpecReader<'_>, target: Option<&Target>) -> 
     sources
 }
 
-/// More local addresses help nobody: each has some 28,000 ports.
-const SOURCES_LEN_MAX: u128 = 65_536;
-
 fn ranges(text: &str) -> Option<Vec<IpAddr>> {
+    // More local addresses help nobody: each has some 28,000 ports.
+    const SOURCES_LEN_MAX: usize = 65_536;
     let mut sources = Vec::new();
     for part in text.split(',') {
-        let (from, to) = part
-            .trim()
-            .split_once('-')
-            .unwrap_or((part.trim(), part.trim()));
-        let (from, to): (IpAddr, IpAddr) = (from.parse().ok()?, to.parse().ok()?);
-        let (first, last) = match (from, to) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                (u128::from(from.to_bits()), u128::from(to.to_bits()))
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => (from.to_bits(), to.to_bits()),
+        let part = part.trim();
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let range: IpAddrRange = match (from.parse().ok()?, to.parse().ok()?) {
+            (IpAddr::V4(from), IpAddr::V4(to)) if from <= to => Ipv4AddrRange::new(from, to).into(),
+            (IpAddr::V6(from), IpAddr::V6(to)) if from <= to => Ipv6AddrRange::new(from, to).into(),
             _ => return None,
         };
-        let more = last.checked_sub(first)?;
-        if sources.len() as u128 + more >= SOURCES_LEN_MAX {
+        // One more than there may be shows that there are too many, however long the range is.
+        sources.extend(range.take(SOURCES_LEN_MAX + 1 - sources.len()));
+        if sources.len() > SOURCES_LEN_MAX {
             return None;
         }
-        sources.extend((first..=last).map(|bits| match from {
-            IpAddr::V4(_) => IpAddr::V4((bits as u32).into()),
-            IpAddr::V6(_) => IpAddr::V6(bits.into()),
-        }));
     }
     Some(sources)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::is_safe;
+
+    #[test]
+    fn allows_every_range_to_its_ends_and_nothing_beside_them() {
+        let safe = "127.0.0.1 127.255.255.255 10.0.0.0 10.255.255.255 172.16.0.0 172.31.255.255 192.168.0.0 \
+             192.168.255.255 169.254.0.1 169.254.255.255 100.64.0.0 100.127.255.255 192.0.2.0 192.0.2.255 \
+             198.51.100.0 198.51.100.255 203.0.113.0 203.0.113.255 198.18.0.0 198.19.255.255 ::1 fe80::1 \
+             febf:ffff::1 fc00::1 fdff:ffff::1 2001:db8::1 2001:db8:ffff::1 ::ffff:127.0.0.1 \
+             ::ffff:192.168.1.1";
+        let others = "126.255.255.255 128.0.0.0 9.255.255.255 11.0.0.0 172.15.255.255 172.32.0.0 192.167.255.255 \
+             192.169.0.0 169.253.255.255 169.255.0.0 100.63.255.255 100.128.0.0 192.0.1.255 192.0.3.0 \
+             198.51.99.255 198.51.101.0 203.0.112.255 203.0.114.0 198.17.255.255 198.20.0.0 :: ::2 \
+             fe7f:ffff::1 fec0::1 fbff:ffff::1 fe00::1 2001:db7:ffff::1 2001:db9::1 8.8.8.8 2606:4700::1111 \
+             ::ffff:8.8.8.8 ::127.0.0.1 64:ff9b::7f00:1 0.0.0.0 255.255.255.255";
+        for (addresses, expect) in [(safe, true), (others, false)] {
+            for text in addresses.split_ascii_whitespace() {
+                assert_eq!(is_safe(text.parse().unwrap()), expect, "{text}");
+            }
+        }
+    }
+}

@@ -55,10 +55,9 @@ pub(super) fn some_time(text: &str) -> Result<Nanos, ExpectedText> {
 pub(super) fn bytes(text: &str, max: u64) -> Result<u64, ExpectedText> {
     let units = [("K", 10), ("M", 20), ("G", 30)];
     let upper = text.to_ascii_uppercase();
-    let plain = upper
-        .strip_suffix("IB")
-        .or_else(|| upper.strip_suffix('B'))
-        .unwrap_or(&upper);
+    // `KiB` and `KB` mean what `K` does.
+    let plain = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B'));
+    let plain = plain.unwrap_or(&upper);
     let found = units
         .iter()
         .find_map(|(unit, shift)| digits(plain.strip_suffix(unit)?)?.checked_mul(1 << shift))
@@ -74,7 +73,7 @@ pub(super) fn positive(text: &str, max: f64) -> Result<f64, ExpectedText> {
     number.ok_or_else(|| format!("a number of more than 0, at most {max}"))
 }
 
-/// `2000`, `500:10s,1000:10s`, `100..2000:30s`: numbers up to `max`, at least one of them over 0.
+/// `2000`, `500:10s,1000:10s`, `100..2000:30s`: numbers up to `max`.
 pub(super) fn profile(text: &str, max: f64) -> Result<Profile, ExpectedText> {
     let expected = || {
         format!("a number up to {max}, steps as `500:10s,1000:10s` or a ramp as `100..2000:30s`")
@@ -94,6 +93,7 @@ pub(super) fn profile(text: &str, max: f64) -> Result<Profile, ExpectedText> {
     };
     let legs: Option<Vec<Leg>> = text.split(',').map(leg).collect();
     let profile = legs.map(Profile::of).ok_or_else(expected)?;
+    // Of zeros alone nothing would ever be sent.
     let is_some = profile.most() > 0.0 && profile.lasts() <= TIME_MAX;
     is_some.then_some(profile).ok_or_else(expected)
 }
@@ -114,22 +114,25 @@ pub(super) fn statuses(text: &str) -> Result<Vec<u16>, ExpectedText> {
     Ok(statuses)
 }
 
-/// `0,2-3`, in the order given, each once.
+/// `0,2-3`, each once.
 pub(super) fn cpus(text: &str) -> Result<Vec<usize>, ExpectedText> {
-    let mut cpus: Vec<usize> = list(text, |text| from_to(text, |cpu| cpu < CPUS_LEN_MAX))
+    // What a set of processors of the kernel's can hold.
+    let mut cpus: Vec<usize> = list(text, |text| from_to(text, |cpu| cpu < 1_024))
         .ok_or_else(|| "processors as `0,2-3`".to_owned())?;
+    // In the order given: the first thread takes the first one.
     let mut seen = HashSet::new();
     cpus.retain(|cpu| seen.insert(*cpu));
     Ok(cpus)
 }
 
-/// The numbers of ranges with commas between them; all of them fit into the wanted type.
+/// The numbers of ranges with commas between them.
 fn list<T: TryFrom<u64>>(
     text: &str,
     range: impl Fn(&str) -> Option<RangeInclusive<u64>>,
 ) -> Option<Vec<T>> {
     let ranges: Option<Vec<_>> = text.split(',').map(|part| range(part.trim())).collect();
     let numbers = ranges?.into_iter().flatten();
+    // None is cut off: a number that does not fit makes the whole list wrong.
     numbers.map(|number| T::try_from(number).ok()).collect()
 }
 
@@ -141,9 +144,6 @@ fn from_to(text: &str, fits: impl Fn(u64) -> bool) -> Option<RangeInclusive<u64>
     (!range.is_empty()).then_some(range)
 }
 
-/// What a set of processors of the kernel's can hold.
-const CPUS_LEN_MAX: u64 = 1_024;
-
 /// One of some names.
 pub(super) fn choice<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, ExpectedText> {
     let found = known.iter().find(|(name, _)| *name == text);
@@ -153,18 +153,19 @@ pub(super) fn choice<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Expe
     })
 }
 
-/// Digits and nothing else: no sign, no space.
+/// Digits and nothing else.
 pub(super) fn digits(text: &str) -> Option<u64> {
+    // `parse` alone would take a sign.
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
-/// Digits with at most one point: no exponent, no sign, no "inf".
+/// Digits with at most one point.
 fn decimal(text: &str) -> Option<f64> {
-    let is_plain = text.bytes().any(|byte| byte.is_ascii_digit())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    // `parse` alone would take a sign, an exponent and `inf`.
+    let is_digit = |byte: u8| byte.is_ascii_digit();
+    let is_plain =
+        text.bytes().any(is_digit) && text.bytes().all(|byte| is_digit(byte) || byte == b'.');
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
@@ -176,13 +177,13 @@ mod tests {
     fn check<T: std::fmt::Debug + PartialEq>(
         understand: impl Fn(&str) -> Result<T, ExpectedText>,
         good: &[(&str, T)],
-        bad: &[&str],
+        bad: &str,
         expect: &str,
     ) {
         for (text, value) in good {
             assert_eq!(understand(text).as_ref(), Ok(value), "{text}");
         }
-        for text in bad {
+        for text in bad.split('|') {
             assert_eq!(understand(text), Err(expect.to_owned()), "{text}");
         }
     }
@@ -192,18 +193,7 @@ mod tests {
         check(
             |text| count(text, 1, 100),
             &[("1", 1), ("100", 100), ("007", 7)],
-            &[
-                "0",
-                "101",
-                "",
-                "-1",
-                "+1",
-                " 1",
-                "1.0",
-                "1e2",
-                "ten",
-                "99999999999999999999",
-            ],
+            "0|101||-1|+1| 1|1.0|1e2|ten|99999999999999999999",
             "a count from 1 to 100",
         );
     }
@@ -221,16 +211,9 @@ mod tests {
             ("30d", TIME_MAX),
             ("0", Nanos::ZERO),
         ];
-        let bad = [
-            "", "s", "-1s", "1 s", "31d", "1e3", "inf", "NaN", "1.2.3s", "10min",
-        ];
-        check(time, &good, &bad, "a time as `10s` or `500ms`, at most 30d");
-        check(
-            some_time,
-            &good[..8],
-            &["0", "0s", "0.0ms"],
-            "a time of more than 0",
-        );
+        let bad = "|s|-1s|1 s|31d|1e3|inf|NaN|1.2.3s|10min";
+        check(time, &good, bad, "a time as `10s` or `500ms`, at most 30d");
+        check(some_time, &good[..8], "0|0s|0.0ms", "a time of more than 0");
     }
 
     #[test]
@@ -242,21 +225,12 @@ mod tests {
             ("1kib", 1024),
             ("1M", 1 << 20),
         ];
-        let bad = [
-            "",
-            "K",
-            "1.5K",
-            "-1",
-            "1T",
-            "2G",
-            "99999999999999999999G",
-            "17179869184G",
-        ];
+        let bad = "|K|1.5K|-1|1T|2G|99999999999999999999G|17179869184G";
         let max = 1 << 30;
         check(
             |text| bytes(text, max),
             &good,
-            &bad,
+            bad,
             "bytes as `1024` or `64K`, at most 1073741824",
         );
     }
@@ -266,7 +240,7 @@ mod tests {
         check(
             |text| positive(text, 100.0),
             &[("2.5", 2.5), ("100", 100.0), (".5", 0.5)],
-            &["0", "0.0", "-1", "101", "x", "", "."],
+            "0|0.0|-1|101|x||.",
             "a number of more than 0, at most 100",
         );
     }
@@ -291,24 +265,11 @@ mod tests {
                 Profile::of(vec![leg(0.0, 200.0, 30), leg(200.0, 0.0, 30)]),
             ),
         ];
-        let bad = [
-            "0",
-            "",
-            "1..2",
-            "201",
-            "1..201:1s",
-            "5:0s",
-            "5:1s,6",
-            "5:",
-            ":5s",
-            "0:5s",
-            "1..2..3:1s",
-            "1:30d,1:1s",
-        ];
+        let bad = "0||1..2|201|1..201:1s|5:0s|5:1s,6|5:|:5s|0:5s|1..2..3:1s|1:30d,1:1s";
         check(
             |text| profile(text, 200.0),
             &good,
-            &bad,
+            bad,
             "a number up to 200, steps as `500:10s,1000:10s` or a ramp as `100..2000:30s`",
         );
     }
@@ -323,13 +284,13 @@ mod tests {
                 ("2xx", all),
                 ("500-502", vec![500, 501, 502]),
             ],
-            &["", "99", "600", "204-200", "6xx", "200,", "ok"],
+            "|99|600|204-200|6xx|200,|ok",
             "statuses as `200,304`, `2xx` or `200-204`",
         );
         check(
             cpus,
             &[("3,0-1,0", vec![3, 0, 1])],
-            &["", "1-", "3-1", "1024", "a"],
+            "|1-|3-1|1024|a",
             "processors as `0,2-3`",
         );
     }

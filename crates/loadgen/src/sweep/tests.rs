@@ -104,50 +104,42 @@ fn clients() -> Sweep {
     }
 }
 
-fn runs(all: &[(u64, f64)]) -> Vec<SweepRun> {
-    let made = all.iter().map(|(value, rate)| {
+/// Runs of ten seconds at these requests a second, in the order of the values.
+fn runs(rates: &[f64]) -> Vec<Outcome> {
+    let made = rates.iter().map(|rate| {
         let mut outcome = samples::outcome(&[], 10);
         outcome.counts.answered = (rate * outcome.seconds) as u64;
-        SweepRun {
-            value: *value,
-            outcome,
-        }
+        outcome
     });
     made.collect()
 }
 
 #[test]
 fn prints_a_row_for_each_value() {
-    let runs = runs(&[
-        (200, 57_000.0),
-        (10, 41_000.0),
-        (200, 900.0),
-        (10, 43_000.0),
-    ]);
+    let runs = runs(&[57_000.0, 41_000.0, 7_000.0, 900.0, 43_000.0]);
     let expect = "\
 clients     min     ave     max     time
     200     900  28,950  57,000  20.00 s
      10  41,000  42,000  43,000  20.00 s
-    300       –       –       –        –
+    300   7,000   7,000   7,000  10.00 s
 ";
     assert_eq!(clients().text(&runs), expect);
+    let broken_off = clients().text(&runs[..2]);
+    assert!(broken_off.ends_with("    300       –       –       –        –\n"));
 }
 
 #[test]
 fn says_once_what_makes_the_numbers_doubtful() {
-    let mut runs = runs(&[(10, 100.0), (10, 100.0)]);
+    let mut runs = runs(&[100.0, 100.0]);
     for run in &mut runs {
-        let remark = |weight, word: &str| Remark {
-            weight,
-            word: word.to_owned(),
-            text: format!("because of {word}"),
-        };
-        run.outcome.remarks = vec![
+        let remark = |weight, word: &str| Remark::new(weight, word, format!("because of {word}"));
+        let (late, ports) = (
             remark(Weight::Invalid, "late"),
             remark(Weight::Note, "ports"),
-        ];
+        );
+        run.remarks = vec![late, ports];
     }
-    runs[0].outcome.counts.failures.reset = 3;
+    runs[1].counts.failures.reset = 3;
     let table = clients().text(&runs);
     let (_, notes) = table.split_once("\n\n").expect("notes");
     let expect = "10 clients: 3 of 1,003 requests failed\n\
@@ -157,7 +149,9 @@ fn says_once_what_makes_the_numbers_doubtful() {
 
 #[test]
 fn draws_what_was_measured_in_the_order_of_the_values() {
-    let line = clients().line(&runs(&[(200, 50.0), (10, 40.0), (200, 70.0)]));
-    assert_eq!(line.points, [(10.0, 40.0), (200.0, 60.0)]);
-    assert_eq!(line.low_high, Some(vec![(40.0, 40.0), (50.0, 70.0)]));
+    let line = clients().line(&runs(&[50.0, 40.0, 30.0, 70.0]));
+    assert_eq!(line.points, [(10.0, 40.0), (200.0, 60.0), (300.0, 30.0)]);
+    let expect = vec![(40.0, 40.0), (50.0, 70.0), (30.0, 30.0)];
+    assert_eq!(line.low_high, Some(expect));
+    assert_eq!(clients().line(&runs(&[50.0])).points, [(200.0, 50.0)]);
 }

@@ -5,11 +5,36 @@ use std::net::{Ipv4Addr, SocketAddr};
 use telemetry::Nanos;
 
 use crate::distribution::{Distribution, Summary};
+use crate::engine::Fault;
 use crate::outcome::{Asked, Counts, Generator, Outcome, SCHEMA, Times};
 use crate::plan::{
     Address, Begin, Closing, Connections, Expect, Length, Load, Machine, Plan, Request,
     RequestParts, Scheme, Tables, Target,
 };
+
+/// A table of cases: what stands at the margin is an input, what is indented below it is what `said` makes of it.
+#[track_caller]
+pub(crate) fn check_cases(cases: &str, said: impl Fn(&str) -> String) {
+    let inputs = cases
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with(' '));
+    let found: String = inputs
+        .map(|input| format!("{input}\n{}", indented(&said(input))))
+        .collect();
+    assert_eq!(found, cases.trim_start_matches('\n'), "\n{found}");
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+/// A fault on one line, its remedy behind `>`.
+pub(crate) fn fault_text(fault: Fault) -> String {
+    match fault.hint {
+        Some(hint) => format!("{} > {hint}", fault.text),
+        None => fault.text,
+    }
+}
 
 /// A closed load of `GET /`: one thread, one connection, for a second.
 pub(crate) fn sample() -> Plan {

@@ -44,7 +44,7 @@ fn gives_the_load_its_texts() {
         assert_eq!(options.load.texts(name), expect, "{name}");
     }
     assert!(matches!(options.runs, Runs::Repeated { len: 1, .. }));
-    assert!(options.outputs.is_empty() && !options.is_quiet && !options.has_stdout());
+    assert!(options.outputs.is_empty() && !options.is_quiet);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn takes_places_for_results() {
     let places = options.outputs.iter().map(|output| &output.place);
     let expect = [&Place::File(file.into()), &Place::Stdout];
     assert_eq!(places.collect::<Vec<_>>(), expect);
-    assert!(options.has_stdout() && options.is_quiet);
+    assert!(has_stdout(&options.outputs) && options.is_quiet);
     assert_eq!(options.label, "a");
     check_fault(
         &["--json", "-", "--html", "-", "http://h/"],

@@ -264,14 +264,14 @@ fn assumes_a_rate_for_closed_loads_and_says_so() {
     let mut plan = short(HERE, 100, 0.0);
     plan.load = Load::Closed;
     plan.machine.threads = 2;
-    let told = remarks(plan.clone(), &host());
-    assert_eq!(told[0].word, "sources");
+    let found = remarks(plan.clone(), &host());
+    assert_eq!(found[0].word, "sources");
     assert!(
-        told[0]
+        found[0]
             .text
             .contains("50000 connections a second, which is assumed"),
         "{}",
-        told[0].text
+        found[0].text
     );
     // Nothing is assumed of more requests than there are.
     plan.length.requests = Some(5_000);

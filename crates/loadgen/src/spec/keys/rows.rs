@@ -80,7 +80,7 @@ pub(super) const KEYS: &[Key] = crate::key_table! {
         }
         "connect_rate" "Connections opened a second at the beginning of the run" {
             placeholder: "N", example: "5000",
-            doc: "Without it they are opened as fast as possible, which fills accept queues: a connection that finds no room is tried again after 1, 3 and 7 s."
+            doc: "Without it they are opened as fast as possible, which fills accept queues: a connection that a full queue drops is tried again after 1, 3 and 7 s."
         }
         "timeout" "Maximum time to wait for a connection, and for a reply" { placeholder: "TIME", default: "30s" }
         "source" "Local addresses to connect from, in turn: `127.0.0.2-127.0.0.9,127.0.1.1`" {

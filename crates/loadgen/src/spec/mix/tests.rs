@@ -1,44 +1,25 @@
 //! Mixes of requests: what becomes bytes, and which line is wrong.
 
-use std::io;
-
+use super::super::tests::Folder;
 use super::*;
-use crate::spec::Recording;
+use crate::plan::ExpectBody;
+use crate::tests::fault_text;
 
-/// One file, `order.json`.
-struct Folder;
-
-impl Files for Folder {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        match path.to_str() {
-            Some("order.json") => Ok(b"{}".to_vec()),
-            _ => Err(io::Error::from_raw_os_error(2)),
-        }
-    }
-
-    fn recording(&self, _: &Path) -> Result<Recording, Fault> {
-        Err(Fault::new("no recording"))
-    }
-}
-
-fn read(text: &str) -> Result<Vec<Request>, Vec<Fault>> {
-    let common = CommonParts {
+fn read(bytes: &[u8]) -> Result<Vec<Request>, Vec<Fault>> {
+    let common = RequestParts {
+        method: "GET",
+        target: "/",
         host: "h",
-        fields: vec![("Accept".to_owned(), "*/*".to_owned())],
+        fields: &[("Accept".to_owned(), "*/*".to_owned())],
+        body: None,
     };
-    kinds("mix.toml", text.as_bytes().to_vec(), &common, &Folder)
+    kinds("mix.toml", bytes, &common, &Folder)
 }
 
 #[track_caller]
 fn check_fault(text: &str, expect: &[&str]) {
-    let faults = read(text).unwrap_err();
-    let said: Vec<String> = faults
-        .into_iter()
-        .map(|fault| match fault.hint {
-            Some(hint) => format!("{} > {hint}", fault.text),
-            None => fault.text,
-        })
-        .collect();
+    let faults = read(text.as_bytes()).unwrap_err();
+    let said: Vec<String> = faults.into_iter().map(fault_text).collect();
     assert_eq!(said, expect, "{text}");
 }
 
@@ -52,7 +33,7 @@ weight = 9
 [[request]]
 target = '/orders?x'
 headers = ['Content-Type: application/json', 'accept: a/b']
-body_file = 'order.json'
+body_file = 'body'
 expect_status = 201
 expect_length = '1K'
 expect_body = 'same'
@@ -62,7 +43,7 @@ method = 'HEAD'
 target = '/'
 weight = 0
 ";
-    let found = read(text).unwrap();
+    let found = read(text.as_bytes()).unwrap();
     let bytes: Vec<String> = found
         .iter()
         .map(|kind| String::from_utf8(kind.bytes.to_vec()).unwrap())
@@ -71,7 +52,7 @@ weight = 0
         bytes,
         [
             "GET / HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n",
-            "POST /orders?x HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\naccept: a/b\r\nContent-Length: 2\r\n\r\n{}",
+            "POST /orders?x HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\naccept: a/b\r\nContent-Length: 3\r\n\r\nabc",
             "HEAD / HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n",
         ]
     );
@@ -97,6 +78,7 @@ wieght = 9
 [[request]]
 target = '/a b'
 weight = -1
+headers = ['no', 'a: b']
 
 [[request]]
 body = 'x'
@@ -115,14 +97,14 @@ expect_status = 99
             "mix.toml:1: `colour`: unknown; the file has `[[request]]` tables only",
             "mix.toml:4: `wieght`: unknown key > did you mean `weight`?",
             "mix.toml:8: `weight`: expected a count from 0 to 1000000, found `-1`",
+            "mix.toml:9: `headers`: expected a header as `Name: value`, found `no`",
             "mix.toml:6: request: `/a b` is no request target",
-            "mix.toml:12: `body_file`: the request has a body already",
-            "mix.toml:13: `headers`: expected a list as `[\"Accept: text/html\"]`",
-            "mix.toml:13: `headers`: expected a list as `[\"Accept: text/html\"]`",
-            "mix.toml:10: `target`: is missing",
-            "mix.toml:18: `body_file`: `missing` cannot be read: no such file or directory",
-            "mix.toml:19: `expect_status`: expected statuses as `200,304`, `2xx` or `200-204`, found `99`",
-            "mix.toml:15: request: CONNECT is not sent > it makes a tunnel of the connection",
+            "mix.toml:11: `target`: is missing",
+            "mix.toml:14: `headers`: expected a list as `[\"Accept: text/html\"]`",
+            "mix.toml:12: `body` and `body_file`: exclude each other > a request has one body: keep one of them",
+            "mix.toml:19: `body_file`: `missing` cannot be read: no such file or directory > it has to be a file that this user may read",
+            "mix.toml:20: `expect_status`: expected statuses as `200,304`, `2xx` or `200-204`, found `99`",
+            "mix.toml:16: request: CONNECT is not sent > it makes a tunnel of the connection",
         ],
     );
 }
@@ -142,16 +124,12 @@ fn refuses_what_is_no_mix() {
         "[[request]]\ntarget = true",
         &["mix.toml:2: `target`: expected a text or a number"],
     );
-    let faults = read("a = \n").unwrap_err();
+    let faults = read(b"a = \n").unwrap_err();
     assert!(
         faults[0].text.starts_with("mix.toml:1: not TOML: "),
         "{}",
         faults[0].text
     );
-    let common = CommonParts {
-        host: "h",
-        fields: Vec::new(),
-    };
-    let faults = kinds("mix.toml", vec![0xff], &common, &Folder).unwrap_err();
+    let faults = read(b"\xff").unwrap_err();
     assert_eq!(faults[0].text, "mix.toml: not TOML: the text is not UTF-8");
 }
