@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
 use config::failure::Failure;
-use ipc::stats::{Glance, Segment, StatsSnapshot, View};
+use ipc::stats::{DriverStats, Segment, StatsSnapshot, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
@@ -241,11 +241,10 @@ impl ChildProcess {
             .unwrap_or_default()
     }
 
-    /// Its drivers' numbers, in short.
-    pub(super) fn glances(&self) -> Vec<Glance> {
+    /// Its drivers' counters; none before it has any.
+    pub(super) fn drivers(&self) -> &[DriverStats] {
         let view = self.view.as_ref();
-        view.map(|view| view.counters().glances())
-            .unwrap_or_default()
+        view.map_or(&[], |view| view.counters().drivers)
     }
 
     /// Its id for people.

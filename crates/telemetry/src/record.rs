@@ -15,6 +15,8 @@
 
 use std::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Histogram, Nanos, Stamp};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
@@ -38,23 +40,82 @@ pub struct Phases {
     pub worker: Option<NonZeroU32>,
 }
 
-/// How long each phase took. `receive + queue + run + send == total`, always.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Spans {
+/// A value for each phase, for all of them together, and for the two parts of the run that are measured as well.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+#[repr(C)]
+pub struct PerPhase<T> {
     /// From `arrived` to `queued`.
-    pub receive: Nanos,
+    pub receive: T,
     /// From `queued` to `started`.
-    pub queue: Nanos,
+    pub queue: T,
     /// From `started` to `replied`; contains `gil` and `cpu`.
-    pub run: Nanos,
+    pub run: T,
     /// From `replied` to `sent`.
-    pub send: Nanos,
+    pub send: T,
     /// From `arrived` to the last stamp that passed.
-    pub total: Nanos,
+    pub total: T,
     /// The part of `run` spent waiting for the interpreter.
-    pub gil: Nanos,
+    pub gil: T,
     /// The part of `run` that was processor time of the thread that ran it.
-    pub cpu: Nanos,
+    pub cpu: T,
+}
+
+/// How long each phase took. `receive + queue + run + send == total`, always.
+pub type Spans = PerPhase<Nanos>;
+
+/// One distribution for each phase: 68 KB.
+pub type PhaseHistograms = PerPhase<Histogram>;
+
+impl<T> PerPhase<T> {
+    /// Of each value what `of` gives for it.
+    pub fn map<U>(&self, of: impl Fn(&T) -> U) -> PerPhase<U> {
+        let [receive, queue, run, send, total, gil, cpu] = self.each().map(of);
+        PerPhase {
+            receive,
+            queue,
+            run,
+            send,
+            total,
+            gil,
+            cpu,
+        }
+    }
+
+    /// All values, in the order of the fields.
+    pub fn each(&self) -> [&T; 7] {
+        [
+            &self.receive,
+            &self.queue,
+            &self.run,
+            &self.send,
+            &self.total,
+            &self.gil,
+            &self.cpu,
+        ]
+    }
+
+    /// As `each`, to change them.
+    pub fn each_mut(&mut self) -> [&mut T; 7] {
+        [
+            &mut self.receive,
+            &mut self.queue,
+            &mut self.run,
+            &mut self.send,
+            &mut self.total,
+            &mut self.gil,
+            &mut self.cpu,
+        ]
+    }
+}
+
+impl PhaseHistograms {
+    /// Counts one exchange.
+    pub fn record(&self, spans: &Spans) {
+        for (histogram, span) in self.each().into_iter().zip(spans.each()) {
+            histogram.record(*span);
+        }
+    }
 }
 
 impl Phases {
@@ -135,39 +196,6 @@ impl WholeMicros {
             send: sent - replied,
             total: sent,
         }
-    }
-}
-
-/// One distribution for each phase: 68 KB.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct PhaseHistograms {
-    /// From arrival to the queue.
-    pub receive: Histogram,
-    /// In the queue.
-    pub queue: Histogram,
-    /// In the handler.
-    pub run: Histogram,
-    /// Until the last byte was taken.
-    pub send: Histogram,
-    /// All of it.
-    pub total: Histogram,
-    /// The part of the run spent waiting for the interpreter.
-    pub gil: Histogram,
-    /// The part of the run that was processor time.
-    pub cpu: Histogram,
-}
-
-impl PhaseHistograms {
-    /// Counts one exchange.
-    pub fn record(&self, spans: &Spans) {
-        self.receive.record(spans.receive);
-        self.queue.record(spans.queue);
-        self.run.record(spans.run);
-        self.send.record(spans.send);
-        self.total.record(spans.total);
-        self.gil.record(spans.gil);
-        self.cpu.record(spans.cpu);
     }
 }
 

@@ -27,19 +27,6 @@ pub struct CounterFile {
     pub(super) live: BTreeMap<u64, u64>,
 }
 
-/// What one driver has counted, in short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Glance {
-    /// Connections accepted.
-    pub accepted: u64,
-    /// Complete requests received.
-    pub received: u64,
-    /// Connections accepted from another driver's socket.
-    pub stall_takeovers: u64,
-    /// Open connections.
-    pub open: u32,
-}
-
 impl CounterFile {
     /// An empty file.
     pub fn new() -> io::Result<CounterFile> {
