@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
 use config::failure::StartFault;
@@ -54,7 +55,7 @@ pub fn end(listener: &impl AsFd) {
 }
 
 /// What a TCP socket is bound to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpAddress {
     /// Address and port; port 0 is any.
     pub at: SocketAddr,
@@ -124,7 +125,10 @@ pub fn bind_unix(path: &Path) -> io::Result<Socket> {
 }
 
 /// Removes a socket file without a listener; anything else is left alone.
-fn remove_stale(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// `AlreadyExists` for another kind of file, `AddrInUse` where another program listens, or the system's.
+pub fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else {
         return Ok(());
     };
@@ -134,12 +138,14 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             "a file that is not a socket is there",
         ));
     }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+    // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
+    let probe = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    match probe.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path)
         }
-        Err(error) => Err(error),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
     }
 }
 

@@ -40,10 +40,7 @@ impl Supervisor<'_> {
     fn execute(&mut self, client: ClientId, request: &Request) {
         match *request {
             Request::Stop => self.handle(PlanEvent::Stop(Some(client))),
-            Request::Reload => self.handle(PlanEvent::Reload(ReloadRequest {
-                clients: vec![client],
-                ..ReloadRequest::default()
-            })),
+            Request::Reload => self.reload(vec![client]),
             Request::Reopen => {
                 self.reopen();
                 self.done(client, &Outcome::Done(None));
@@ -65,6 +62,14 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Begins a reload, whose end these clients wait for.
+    pub(super) fn reload(&mut self, clients: Vec<ClientId>) {
+        self.handle(PlanEvent::Reload(ReloadRequest {
+            clients,
+            ..ReloadRequest::default()
+        }));
+    }
+
     pub(super) fn done(&mut self, client: ClientId, outcome: &Outcome) {
         if let Some(control) = &mut self.control {
             control.done(client, outcome, Instant::now());
@@ -79,20 +84,15 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
-        match client {
-            Some(client) => self.done(client, &Outcome::Refused(CommandKind::No, failure)),
-            None => talk(&failure.text()),
-        }
-    }
-
-    /// The same for all who wait for it.
-    pub(super) fn refuse_all(&mut self, clients: &[ClientId], failure: &Failure) {
+    /// Tells all clients that wait for something why it is not done; without any, standard error says so.
+    pub(super) fn refuse(&mut self, clients: impl IntoIterator<Item = ClientId>, failure: Failure) {
+        let clients: Vec<ClientId> = clients.into_iter().collect();
         if clients.is_empty() {
-            return self.refuse(None, failure.clone());
+            talk(&failure.text());
         }
+        let outcome = Outcome::Refused(CommandKind::No, failure);
         for client in clients {
-            self.refuse(Some(*client), failure.clone());
+            self.done(client, &outcome);
         }
     }
 

@@ -72,7 +72,7 @@ use control::status::AddressStatus;
 use file_watcher::FileWatcher;
 use fleet::Fleet;
 use generation::Generation;
-use plan::{GenerationPlan, PlanEvent, PlanState, ReloadRequest};
+use plan::{GenerationPlan, PlanEvent, PlanState};
 use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
 use service_manager::Manager;
@@ -383,7 +383,7 @@ impl<'s> Supervisor<'s> {
             match signal {
                 SIGTERM | SIGINT => self.handle(PlanEvent::Stop(None)),
                 SIGQUIT => self.handle(PlanEvent::Quit),
-                SIGHUP => self.handle(PlanEvent::Reload(ReloadRequest::default())),
+                SIGHUP => self.reload(Vec::new()),
                 SIGUSR1 => self.reopen(),
                 SIGUSR2 => self.handle(PlanEvent::Upgrade(None)),
                 SIGTTIN => self.scale_by(1),

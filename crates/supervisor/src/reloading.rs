@@ -43,7 +43,7 @@ impl Supervisor<'_> {
                 self.tell_ready();
                 say("reload: the new generation could not start: the old one goes on serving");
             }
-            PlanAction::Refuse { clients, failure } => self.refuse_all(&clients, &failure),
+            PlanAction::Refuse { clients, failure } => self.refuse(clients, failure),
             PlanAction::StartProbe(client) => self.start_probe(client),
             PlanAction::KillProbe(pid) => super::upgrade::kill(pid),
             PlanAction::BecomeNew { client, waiting } => self.become_new(client, &waiting),
@@ -72,7 +72,7 @@ impl Supervisor<'_> {
                 }
                 say("reload: the configuration has faults: the old generation goes on serving");
                 if !request.clients.is_empty() {
-                    self.refuse_all(&request.clients, &joined(&failures));
+                    self.refuse(request.clients, joined(&failures));
                 }
             }
         }

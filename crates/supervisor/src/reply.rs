@@ -37,13 +37,7 @@ impl Supervisor<'_> {
     ) {
         // A process does not confirm an order of number 0: the client would wait until the deadline.
         invariant!(number > 0, "an order without a number is to be confirmed");
-        let mut awaited = BTreeSet::new();
-        for process in &mut self.processes {
-            if process.generation == generation && process.is_serving() {
-                process.tell(order.clone(), Vec::new());
-                awaited.insert(process.serial);
-            }
-        }
+        let awaited = self.tell_serving_of(generation, order);
         let now = Instant::now();
         self.note_answers(AnswerEvent::Asked {
             number,
@@ -51,6 +45,20 @@ impl Supervisor<'_> {
             awaited,
             now,
         });
+    }
+
+    /// Gives an order to the processes that serve in a generation; gives these.
+    pub(super) fn tell_serving_of(
+        &mut self,
+        generation: u64,
+        order: &SupervisorCommand,
+    ) -> BTreeSet<u64> {
+        let its = |one: &&mut ChildProcess| one.generation == generation && one.is_serving();
+        let told = self.processes.iter_mut().filter(its).map(|process| {
+            process.tell(order.clone(), Vec::new());
+            process.serial
+        });
+        told.collect()
     }
 
     /// Answers the clients that wait no longer.

@@ -68,11 +68,6 @@ impl BpfProgram {
 /// `BPF_A` of linux/filter.h: what is returned is the accumulator.
 const BPF_RETURN_A: u32 = 0x10;
 
-/// Leaves the choice to the kernel's hash again.
-pub(crate) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
-    os::remove_reuseport_program(socket)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

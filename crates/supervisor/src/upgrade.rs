@@ -6,11 +6,12 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
+use rustix::io::FdFlags;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,7 +20,7 @@ use super::answers::AnswerEvent;
 use super::commands::Ending;
 use super::control::{ClientId, Control};
 use super::generation::Generation;
-use super::plan::{PlanEvent, PlanState, ReloadRequest, UpgradeProbe};
+use super::plan::{PlanEvent, PlanState, UpgradeProbe};
 use super::privileges;
 use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
@@ -34,7 +35,7 @@ use ipc::stats::{CounterFile, Segment};
 use ipc::{Channel, Role};
 
 /// The form of what is handed over; another one is refused before anything has happened.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// Time that the new program has to say that it can take over.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
@@ -79,7 +80,7 @@ pub fn receive(number: &OsStr) -> io::Result<Handed> {
         Ok(_) => return Channel::try_from(file).map(Handed::Process),
         Err(_) => file,
     };
-    let state: Succession = payload::from_file(std::os::fd::AsFd::as_fd(&file))?;
+    let state: Succession = payload::from_file(file.as_fd())?;
     if state.format != FORMAT {
         let text = "it was handed over by a version that this one cannot succeed";
         return Err(io::Error::other(text));
@@ -150,7 +151,7 @@ impl<'s> Supervisor<'s> {
         // Taken before anything is written, so that it can be taken back whatever fails.
         let kept = self.descriptors();
         let error = match self.state(client, waiting).and_then(|state| {
-            os::set_inherited(&kept, os::Inherited::Yes)?;
+            set_inherited(&kept, FdFlags::empty())?;
             payload::to_file(&state)
         }) {
             Ok(file) => {
@@ -166,7 +167,7 @@ impl<'s> Supervisor<'s> {
             Err(error) => error,
         };
         // Programs that are started from here on are to have none of them.
-        let _ = os::set_inherited(&kept, os::Inherited::No);
+        let _ = set_inherited(&kept, FdFlags::CLOEXEC);
         let text = format!("upgrade: cannot start the new program: {}", plain(&error));
         self.refuse(client, Failure::new(text));
     }
@@ -243,25 +244,26 @@ impl<'s> Supervisor<'s> {
         supervisor.begin_with(PlanState::Steady { serving }, generation);
         supervisor.pid_file = pid_file;
         supervisor.watch_code();
-        supervisor.handle(PlanEvent::Reload(ReloadRequest {
-            clients: state.clients,
-            ..ReloadRequest::default()
-        }));
+        supervisor.reload(state.clients);
         Ok(supervisor)
     }
 }
 
 impl Supervisor<'_> {
     /// All that the next program goes on with.
-    fn descriptors(&self) -> Vec<RawFd> {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let processes = self.processes.iter().filter_map(ChildProcess::descriptors);
         let control = self.control.iter().flat_map(Control::descriptors);
         let all = [self.counters.file()].into_iter();
         let all = all.chain(self.sockets.descriptors()).chain(control);
-        all.chain(processes.flatten())
-            .map(|fd| fd.as_raw_fd())
-            .collect()
+        all.chain(processes.flatten()).collect()
     }
+}
+
+/// Closes descriptors for the programs that are started from here on, or leaves them to them.
+fn set_inherited(all: &[BorrowedFd<'_>], flags: FdFlags) -> io::Result<()> {
+    let mut all = all.iter();
+    Ok(all.try_for_each(|fd| rustix::io::fcntl_setfd(fd, flags))?)
 }
 
 /// The processes with the counters that they write.

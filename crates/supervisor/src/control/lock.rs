@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 
 use serde::{Deserialize, Serialize};
 
@@ -66,12 +66,8 @@ impl Lock {
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create(true).mode(0o644);
             // A link could lead to a file that is not ours to write.
-            let flags =
-                i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
-            let file = options
-                .custom_flags(flags)
-                .open(path)
-                .map_err(NoLock::Failed)?;
+            let options = options.custom_flags(libc::O_NOFOLLOW);
+            let file = options.open(path).map_err(NoLock::Failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {

@@ -1,7 +1,6 @@
 //! The sockets of one address: which are wanted, which are surplus, and how the surplus is closed.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,12 +11,12 @@ use socket2::SockRef;
 
 use crate::control::status::AddressStatus;
 use crate::handed;
-use crate::reuseport_bpf::{self, BpfProgram};
+use crate::reuseport_bpf::BpfProgram;
 use crate::service_manager::listens_on;
 use crate::sockets::Depth;
 use config::typed::{Listen, Steering};
 use ipc::ListenAddr;
-use ipc::listen;
+use ipc::listen::{self, TcpAddress};
 
 /// Between the order to accept from a socket no longer and its end.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -27,12 +26,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What of the configuration an address comes from: by this it is found again after a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum AddressOrigin {
-    Tcp {
-        /// As configured: the port may be 0.
-        wanted: SocketAddr,
-        /// Cannot be changed once a socket is bound.
-        is_only_v6: bool,
-    },
+    /// As configured: the port may be 0. Whether it is for IPv6 alone cannot be changed once a socket is bound.
+    Tcp(TcpAddress),
     Unix(PathBuf),
     Inherited {
         name: String,
@@ -118,7 +113,7 @@ impl ListenerGroup {
     pub(super) fn file(&self) -> Option<PathBuf> {
         match &self.origin {
             AddressOrigin::Unix(path) => Some(path.clone()),
-            AddressOrigin::Tcp { .. } | AddressOrigin::Inherited { .. } => None,
+            AddressOrigin::Tcp(_) | AddressOrigin::Inherited { .. } => None,
         }
     }
 
@@ -268,7 +263,7 @@ impl ListenerGroup {
         let Some(first) = self.socket(0) else { return };
         let steered = match program {
             Some(program) => program.attach(first),
-            None => reuseport_bpf::detach(first),
+            None => os::remove_reuseport_program(first),
         };
         match steered {
             Ok(()) => self.program = program,
