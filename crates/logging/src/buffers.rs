@@ -67,7 +67,7 @@ impl RecordBuffers {
 }
 
 impl RecordWriter {
-    /// Appends a record, unless there is no room for it.
+    /// Appends a record, unless the log's memory is used up.
     pub fn write(&self, record: &Record<'_>) {
         let buffers = &self.buffers;
         if !buffers.budget.admits(self.on_full) {

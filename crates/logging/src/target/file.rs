@@ -145,12 +145,12 @@ impl LogFile {
         let old = archive::move_away(&path, wall_ns / 1_000_000_000)?;
         // Another process of this server may have put its new file there since.
         if !std::fs::metadata(&old).is_ok_and(|there| is_same(&there, &meta)) {
-            let _ = archive::move_back(&old, &path);
+            let _ = archive::rename_new(&old, &path);
             return self.reopen_instead(partial);
         }
         let new = create_like(&path, &meta).inspect_err(|_| {
             // Should this fail too, the log stays in the open file, whatever its name.
-            let _ = archive::move_back(&old, &path);
+            let _ = archive::rename_new(&old, &path);
         })?;
         lock_shared(&new);
         let new = LogFile {
