@@ -10,16 +10,14 @@ mod invariant;
 mod unnamed;
 
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::io;
 use std::mem::{MaybeUninit, needs_drop, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
+use memmap2::{MmapOptions, MmapRaw};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::fs::{Mode, OFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 
 pub use invariant::{lock, violated};
 pub use unnamed::unnamed_file;
@@ -178,10 +176,12 @@ pub fn at_fork(
 /// A number in memory that the kernel wipes in every process that is forked from this one.
 pub fn wiped_on_fork() -> io::Result<&'static AtomicU32> {
     let page = Box::leak(Box::new(Mapping::private(rustix::param::page_size())?));
-    let (first, advice) = (page.first.as_ptr(), rustix::mm::Advice::LinuxWipeOnFork);
     // Kernels before 4.14 do not know it: there only children that run the hooks are told apart.
     // SAFETY: the pages are the mapping's own, and stay as they are in this process.
-    let _ = unsafe { rustix::mm::madvise(first, page.bytes, advice) };
+    let _ = unsafe {
+        let advice = rustix::mm::Advice::LinuxWipeOnFork;
+        rustix::mm::madvise(page.0.as_mut_ptr().cast(), page.0.len(), advice)
+    };
     let first = page.place(0, 1).and_then(<[AtomicU32]>::first);
     first.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
@@ -254,15 +254,7 @@ pub fn yield_to_all() {
 
 /// Mapped memory that begins as zeros, and that other processes may write at any time. What is placed there is
 /// borrowed from it; what a process needs until its end is borrowed from a mapping that is leaked.
-pub struct Mapping {
-    first: NonNull<c_void>,
-    bytes: usize,
-}
-
-// SAFETY: it only keeps the memory mapped; what is read and written there is `Sync` by `Placeable`.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
+pub struct Mapping(MmapRaw);
 
 /// What may lie in mapped memory.
 ///
@@ -277,17 +269,8 @@ unsafe impl Placeable for AtomicU32 {}
 impl Mapping {
     /// Memory of this process alone.
     pub fn private(bytes: usize) -> io::Result<Mapping> {
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: the kernel chooses a place where nothing is.
-        let first = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                flags | MapFlags::POPULATE,
-            )
-        };
-        Mapping::at(first?, bytes)
+        let mapped = MmapOptions::new().len(bytes).populate().map_anon()?;
+        Ok(Mapping(mapped.into()))
     }
 
     /// A part of a file of memory (memfd), beginning at a page.
@@ -307,49 +290,26 @@ impl Mapping {
         {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: the kernel chooses a place where nothing is, and the file cannot become shorter.
-        let first = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                // All pages now, so that no request waits for one later.
-                flags | MapFlags::POPULATE,
-                file,
-                offset,
-            )
-        };
-        Mapping::at(first?, bytes)
-    }
-
-    fn at(first: *mut c_void, bytes: usize) -> io::Result<Mapping> {
-        let first = NonNull::new(first).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { first, bytes })
+        // All pages now, so that no request waits for one later.
+        let mut options = MmapOptions::new();
+        let options = options.offset(offset).len(bytes).populate();
+        Ok(Mapping(options.map_raw(&file)?))
     }
 
     /// The `len` things that lie `offset` bytes from its start. `None`: they do not fit, or not there.
     pub fn place<T: Placeable>(&self, offset: usize, len: usize) -> Option<&[T]> {
         const { assert!(!needs_drop::<T>()) };
         let end = len.checked_mul(size_of::<T>())?.checked_add(offset)?;
-        if end > self.bytes {
+        if end > self.0.len() {
             return None;
         }
         // SAFETY: the offset is not behind the mapping's end.
-        let first = unsafe { self.first.cast::<u8>().add(offset) }.cast::<T>();
+        let first = unsafe { self.0.as_mut_ptr().add(offset) }.cast::<T>();
         if !first.is_aligned() {
             return None;
         }
         // SAFETY: they lie within the mapping, which the borrow keeps; any bits are valid, and all is atomics.
-        Some(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the place is this mapping's own; what lies there is borrowed from it, so nobody refers to it.
-        let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "a mapping was not the kernel's");
+        Some(unsafe { std::slice::from_raw_parts(first, len) })
     }
 }
 

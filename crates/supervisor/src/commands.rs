@@ -46,10 +46,7 @@ impl Supervisor<'_> {
                 self.done(client, &Outcome::Done(None));
             }
             Request::Upgrade => self.handle(PlanEvent::Upgrade(Some(client))),
-            Request::Scale { processes, drivers } => {
-                let overrides = Overrides { processes, drivers };
-                self.scale(Some(client), &overrides);
-            }
+            Request::Scale(ref overrides) => self.scale(Some(client), overrides),
             Request::Reshape {
                 ref pool,
                 threads_min,
@@ -142,6 +139,7 @@ impl Supervisor<'_> {
         let Some(generation) = self.serving() else {
             return;
         };
+        // At least one: a server without processes would be there and serve nobody.
         let processes = generation.count().saturating_add_signed(step).max(1);
         let overrides = Overrides {
             processes: Some(processes),

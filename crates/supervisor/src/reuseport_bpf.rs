@@ -22,6 +22,7 @@ impl BpfProgram {
     /// The program that an address needs which has `held` sockets and wants connections on the first
     /// `wanted`; none when the kernel's hash does it.
     pub(crate) fn wanted(by: Steering, wanted: usize, held: usize) -> Option<BpfProgram> {
+        // The kernel's hash spreads over all sockets of an address: a program keeps connections from surplus ones.
         let is_needed = match by {
             Steering::Cpu => held > 1,
             Steering::Hash => held > wanted,
