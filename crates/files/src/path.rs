@@ -38,6 +38,7 @@ pub(super) fn beneath(rest: &[u8], out: &mut Vec<u8>) -> PathTarget {
             out.push(b'/');
         }
         let start = out.len();
+        // Decoded before it is looked at: `%2e%2e` hides as `..` does.
         if !http::target::decode(segment, out) || is_hidden(&out[start..], start == 0) {
             return PathTarget::Nowhere;
         }

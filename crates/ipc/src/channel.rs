@@ -235,6 +235,7 @@ impl Channel {
         flags: SendFlags,
     ) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
+        // The other side reads into a buffer of this length: what is longer would arrive cut.
         if text.len() > MESSAGE_BYTES_MAX || fds.len() > FDS_LEN_MAX {
             return Err(io::Error::other("a message is too long for the channel"));
         }
@@ -285,6 +286,7 @@ impl Channel {
             })
             .flatten()
             .collect();
+        // No message is empty: JSON has two bytes at least. So this is the end of the channel.
         if bytes == 0 {
             return Ok(None);
         }

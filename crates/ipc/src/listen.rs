@@ -85,6 +85,7 @@ pub fn bind_tcp(address: TcpAddress, listen: &Listen) -> io::Result<Socket> {
     let socket = tcp_socket(address)?;
     socket.set_reuse_port(true)?;
     socket.bind(&address.at.into())?;
+    // Before it listens: accepted sockets inherit the options that are set by then.
     set_options(&socket, listen)?;
     Ok(socket)
 }
@@ -99,6 +100,7 @@ pub fn set_options(socket: &Socket, listen: &Listen) -> io::Result<()> {
 pub fn tcp_socket(address: TcpAddress) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address.at), kind, Some(Protocol::TCP))?;
+    // Connections of the server before may still be in TIME_WAIT on this port.
     socket.set_reuse_address(true)?;
     if address.is_only_v6 {
         socket.set_only_v6(true)?;
@@ -161,6 +163,7 @@ pub fn effective_backlog(listen: &Listen) -> u32 {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(u32::MAX);
+    // What cannot be read bounds nothing here; the kernel still does.
     listen.backlog.min(bound)
 }
 

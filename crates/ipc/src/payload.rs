@@ -83,6 +83,7 @@ pub fn from_file<T: DeserializeOwned>(file: BorrowedFd<'_>) -> io::Result<T> {
     let file = File::from(file.try_clone_to_owned()?);
     let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
     let mut text = vec![0; bytes];
+    // From a place of its own: processes that were forked share the position of the descriptor.
     file.read_exact_at(&mut text, 0)?;
     Ok(serde_json::from_slice(&text)?)
 }

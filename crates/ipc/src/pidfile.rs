@@ -118,6 +118,7 @@ pub fn process(pid: u32) -> Process {
         return Process::Nobody;
     }
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    // By its command line, not by its name: a server that Python runs is called `python`.
     if serves(&command) {
         Process::Server
     } else {
@@ -130,6 +131,7 @@ pub fn handles(pid: u32, signal: i32) -> bool {
     let status = status(pid);
     let caught =
         status_field(&status, "SigCgt").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    // The lowest bit is that of signal 1; there is no signal 0.
     let bit = u32::try_from(signal - 1).ok();
     caught
         .zip(bit)
@@ -160,6 +162,7 @@ fn put(path: &Path, pid: u32) -> io::Result<()> {
         fs::remove_file(&new)?;
         open()
     });
+    // A rename is atomic: readers see the old file or the whole new one.
     let written = file
         .and_then(|mut file| file.write_all(format!("{pid}\n").as_bytes()))
         .and_then(|()| fs::rename(&new, path));

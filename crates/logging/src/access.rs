@@ -149,6 +149,7 @@ impl AccessLogWriter {
         self.counts
             .formatted
             .fetch_add(formatted, Ordering::Relaxed);
+        // The records are lines by now, which count in their sinks.
         self.account(used);
         used
     }

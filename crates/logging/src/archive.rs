@@ -30,6 +30,7 @@ const NUMBERS_MAX: u64 = 10_000;
 /// # Errors
 /// When it cannot be renamed.
 pub(super) fn move_away(log: &Path, secs: u64) -> io::Result<PathBuf> {
+    // Looked for once; in the loop only a process that was faster can have taken a number.
     let first = next_number(log, secs)?;
     for number in first..first.saturating_add(NUMBERS_MAX) {
         let old = path_of(log, ArchiveId { secs, number }, ArchiveForm::Plain)?;
@@ -143,6 +144,7 @@ impl Archive {
         let mut files = self.list()?;
         let ids: Vec<ArchiveId> = files.keys().copied().collect();
         for id in surplus(&ids, self.keep_len, self.keep_age_ns, now_ns) {
+            // In all its forms: a compressed file and the original beside it are one old file.
             for form in files.remove(&id).unwrap_or_default() {
                 remove(&path_of(&self.log, id, form)?)?;
             }

@@ -56,6 +56,7 @@ impl Budget {
 
     /// Whether one more may be added, perhaps after a wait for free memory; one that may not is counted as dropped.
     pub(super) fn admits(&self, on_full: OnFull) -> bool {
+        // The common case first: two loads, and nothing else.
         let admits = !self.is_full()
             || match (self.overflow, on_full) {
                 (_, OnFull::Exceed) => true,
@@ -156,6 +157,7 @@ impl Budget {
     /// Ends all waiting, now and later.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        // A thread that misses this looks again after a moment, and finds it closed.
         self.freed.notify_all();
     }
 }

@@ -125,6 +125,7 @@ impl MergedBatch {
                 used: 0,
             });
         }
+        // Built anew: the records that are left come before those that are gathered now, in each buffer.
         self.next.clear();
         self.until = now;
         for (index, drained) in self.drained.iter_mut().enumerate() {

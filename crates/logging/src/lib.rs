@@ -218,6 +218,7 @@ impl Log {
             let text = "access log: its disk did not take all lines in time; they are lost";
             self.errors.put(Level::Error, text, OnFull::Exceed);
         }
+        // Only now: what the access logs lost was put there just before.
         self.errors.close();
         let time = RETRY * LAST_TRIES + END_GRACE;
         join_within(&threads.errors, time, &mut is_hurried);

@@ -116,6 +116,7 @@ impl LogSink {
             // Behind the lines of the old period: they may still wait for a full disk.
             self.queue.push_back(SinkItem::NewFile);
         }
+        // By level, because syslog takes one level in a call.
         let batch = self.batch(level);
         let before = batch.len();
         write(batch);
@@ -222,6 +223,7 @@ impl LogSink {
                 break;
             }
         }
+        // A target that takes something now and then is tried more often than one that takes nothing.
         let longer = self.pause.map_or(PAUSE, |pause| (pause * 2).min(RETRY));
         self.pause = match self.queue.is_empty() {
             true => None,
@@ -277,6 +279,7 @@ impl LogSink {
             taken -= left;
             self.written = 0;
             let mut spare = std::mem::take(bytes);
+            // The memory of the last batch is used again: a busy log would otherwise allocate for each.
             spare.clear();
             self.spare = spare;
             self.queue.pop_front();
@@ -316,6 +319,7 @@ impl LogSink {
             Err(fault) => self.keep_old_file(&fault),
             Ok(()) => {}
         }
+        // The next new file has its own time.
         self.new_file_since = None;
         self.queue.pop_front();
         true
@@ -394,8 +398,9 @@ impl SinkItem {
     }
 }
 
-/// Whether the fault may pass by itself: a full disk, no descriptors. Permissions do not come back by themselves.
+/// Whether the fault may pass by itself: a full disk, no descriptors.
 fn may_pass(fault: &io::Error) -> bool {
+    // Permissions do not come back by themselves.
     let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
     let out_of = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
     full.contains(&fault.kind())

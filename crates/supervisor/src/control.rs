@@ -156,6 +156,7 @@ impl Control {
                 Ok(socket) => self.take_in(socket, now),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // No descriptor or no memory is left: the listener stays readable, and the loop would spin.
                 Err(_) => {
                     self.resting_until = Some(now + REST);
                     return;
@@ -225,6 +226,7 @@ fn open_somewhere(
             });
         match opened {
             Ok(control) => return Ok((Some(control), Vec::new())),
+            // A server of this configuration runs: another folder would hide one of them from commands.
             Err(Trouble::Taken(fault)) => return Err(fault),
             Err(Trouble::Unusable(error)) => unusable.push(place::unusable(&folder, &error)),
         }
@@ -236,8 +238,7 @@ fn open_somewhere(
     Ok((None, vec![text]))
 }
 
-/// At a path that was named. Its entry in the runtime folder is what lets others find it; without one it is
-/// found by whoever knows the path.
+/// At a path that was named.
 fn open_named(
     path: &Path,
     config_file: Option<&Path>,
@@ -251,6 +252,7 @@ fn open_named(
         Trouble::Taken(fault) => fault,
         Trouble::Unusable(error) => unusable_fault(path, &error),
     })?;
+    // Its entry in the runtime folder is what lets others find it; without one it is found by whoever knows the path.
     let mut unusable = Vec::new();
     for folder in who.folders() {
         let file = folder.join(format!("{}.lock", place::name_of(path)));
@@ -304,9 +306,9 @@ fn open_at(entry: &Entry, lock: &Path, uids: &[u32]) -> Result<Control, Trouble>
     })
 }
 
-/// Removes a socket that nobody listens on. The lock says that no supervisor does, but a path that was named
-/// may be anybody's.
+/// Removes a socket that nobody listens on.
 fn make_way(path: &Path) -> Result<(), Trouble> {
+    // The lock says that no supervisor listens there, but a path that was named may be anybody's.
     let cause = match listen::remove_stale(path).map_err(|error| (error.kind(), error)) {
         Ok(()) => return Ok(()),
         Err((io::ErrorKind::AlreadyExists, _)) => "it is there already, and is no socket",

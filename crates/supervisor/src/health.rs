@@ -116,6 +116,8 @@ impl Supervisor<'_> {
             let answered = beats.min();
             let pulse = &mut process.pulse;
             match answered {
+                // A beat that is not answered by the next one is missed; an answer to the last one starts the count
+                // anew.
                 Some(beat) if beat < pulse.sent => pulse.missed += 1,
                 _ => pulse.missed = 0,
             }
@@ -148,13 +150,14 @@ impl Supervisor<'_> {
                 age: now.saturating_duration_since(process.started),
                 resident_bytes: process.pid().map_or(0, super::status::resident_bytes),
             };
+            // Only noted: the fleet decides when its successor may start, one at a time.
             process.worn = process.bounds.passed(&wear);
         }
     }
 
-    /// A connection that waits although its driver has accepted nothing for a while is given to another driver. A
-    /// rescuer that does not come either gets another one beside it.
+    /// A connection that waits although its driver has accepted nothing for a while is given to another driver.
     fn look_for_stalls(&mut self, now: Instant, stall: Duration) {
+        // A rescuer that does not come either gets another one beside it.
         let holders = self.holders();
         let mut stuck = Vec::new();
         for (socket, depth) in self.sockets.waiting() {
@@ -190,7 +193,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether connections have waited in a socket for so long. When its driver is back, its rescue ends.
+    /// Whether connections have waited in a socket for so long.
     fn is_stuck(
         &mut self,
         socket: SocketKey,
@@ -199,6 +202,7 @@ impl Supervisor<'_> {
         now: Instant,
         stall: Duration,
     ) -> bool {
+        // When its driver is back, its rescue ends.
         let is_rescued = self.health.rescues.contains_key(&socket);
         if waiting == 0 && !is_rescued {
             self.health.waiting.remove(&socket);
@@ -227,6 +231,7 @@ impl Supervisor<'_> {
 
     /// No driver accepts from another's socket any more.
     pub(super) fn end_rescues(&mut self) {
+        // What was seen is about holders that may have changed: the next look begins anew.
         self.health.waiting.clear();
         for (socket, rescues) in std::mem::take(&mut self.health.rescues) {
             for rescue in rescues {
@@ -282,6 +287,8 @@ impl Supervisor<'_> {
                 if (is_same && driver == stuck.driver) || asked.contains(&rescue) {
                     continue;
                 }
+                // In this order: one that is stuck itself would not come, and of the others another process is the
+                // surest to be alive.
                 let rank = (is_suspect, is_same, counted.open.load(Ordering::Relaxed));
                 if best.is_none_or(|(least, _)| rank < least) {
                     best = Some((rank, rescue));
@@ -300,6 +307,7 @@ fn is_due(due: &mut Option<Instant>, now: Instant, every: Duration) -> bool {
             let every = every.max(Duration::from_millis(20));
             let first = due.is_none();
             *due = Some(now + every);
+            // The first time only begins the count: nothing has happened yet that could be looked at.
             !first
         }
     }

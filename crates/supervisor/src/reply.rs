@@ -21,6 +21,7 @@ impl Supervisor<'_> {
     pub(super) fn note_answers(&mut self, event: AnswerEvent) {
         let before = std::mem::replace(&mut self.answers, PendingAnswers::new(0));
         let (answers, given) = before.step(event);
+        // Before the answers are given: giving one can lead to the next event.
         self.answers = answers;
         for answer in given {
             self.give_answer(answer);
@@ -80,6 +81,7 @@ impl Supervisor<'_> {
             return ScaleProgress::UnderWay;
         };
         let (id, count) = (serving.id, serving.count());
+        // By slots: two processes in one of them, an old and a new one, are not two of those that were asked for.
         if (0..count).all(|slot| self.at(id, slot).any(ChildProcess::is_serving)) {
             return ScaleProgress::Whole(count);
         }

@@ -78,6 +78,7 @@ impl Generation {
     pub(super) fn keep_sizes(&mut self, other: &Generation) {
         for pool in other.reshaped() {
             let threads = (pool.threads_min, pool.threads_max);
+            // A pool that the new configuration does not have, or that it makes too small, is left as it is written.
             if let Ok(index) = chosen(&self.config, &pool.name, threads) {
                 self.reshape(index, threads.0, threads.1);
             }

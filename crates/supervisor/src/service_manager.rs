@@ -75,6 +75,7 @@ impl Manager {
         let number = |name: &str| look_up(name)?.to_str()?.parse::<u64>().ok();
         let is_for_us = look_up("WATCHDOG_PID").is_none()
             || number("WATCHDOG_PID").is_some_and(|watched| watched == u64::from(pid));
+        // A limit that is meant for another process of the service is not this one's to keep.
         let watchdog = number("WATCHDOG_USEC").filter(|usec| is_for_us && *usec > 0);
         Ok(Manager {
             to: Some((address, socket)),
@@ -148,6 +149,7 @@ pub(crate) fn inherited() -> Result<Vec<InheritedSocket>, StartFault> {
 fn take(fd: RawFd, name: String) -> Result<InheritedSocket, StartFault> {
     let taken = os::adopt_fd(fd).and_then(|socket| {
         let at = listens_on(&socket)?;
+        // Systemd hands them over as they are, and a driver must never wait in accept.
         SockRef::from(&socket).set_nonblocking(true)?;
         Ok((socket, at))
     });

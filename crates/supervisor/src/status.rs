@@ -119,6 +119,7 @@ impl Supervisor<'_> {
             .map(|process| self.process_line(process, &depths, now))
             .collect();
         if let Some(generation) = self.serving() {
+            // A slot whose process has ended and waits for its next start would be missing from the table.
             let empty = (0..generation.count())
                 .filter(|slot| self.at(generation.id, *slot).next().is_none());
             lines.extend(empty.map(|slot| ProcessStatus {
@@ -215,6 +216,7 @@ fn driver_line(process: &ChildProcess, driver: &DriverSnapshot, depths: &Depths)
             index: key.index,
         };
         if let Some(depth) = depths.get(&socket) {
+            // None stays none: a unix socket does not say how many wait.
             *waiting.get_or_insert(0) += u64::from(depth.waiting);
             *waiting_max.get_or_insert(0) += u64::from(depth.waiting_max);
         }
@@ -264,6 +266,7 @@ pub(super) fn resident_bytes(pid: Pid) -> u64 {
         let resident = text.split_ascii_whitespace().nth(1)?;
         resident.parse::<u64>().ok()
     });
+    // A process that has just ended uses none.
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 

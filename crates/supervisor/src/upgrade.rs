@@ -98,6 +98,8 @@ impl<'s> Supervisor<'s> {
             .state(client, &[])
             .and_then(|state| {
                 payload::to_file(&Succession {
+                    // The same state that a successor would get, so that what cannot be written is seen before anything
+                    // has happened.
                     is_probe: true,
                     ..state
                 })
@@ -131,6 +133,7 @@ impl<'s> Supervisor<'s> {
         if status.success() {
             return self.handle(PlanEvent::ProbePassed);
         }
+        // It has printed why: its standard error is the server's.
         let how = how_it_ended(status);
         let failure = Failure::new(format!("upgrade: the new program {how}: this one goes on"))
             .with_hint("its messages are on the server's standard error");
@@ -156,6 +159,7 @@ impl<'s> Supervisor<'s> {
         }) {
             Ok(file) => {
                 // A signal that arrives without a handler would end the process; blocked, it waits.
+                // The mask goes through `exec`, handlers do not.
                 let all = SigSet::all();
                 let _ = all.thread_block();
                 let _ = privileges::keep_through_exec();
@@ -174,6 +178,7 @@ impl<'s> Supervisor<'s> {
 
     fn state(&self, client: Option<ClientId>, waiting: &[ClientId]) -> io::Result<Succession> {
         let serving = self.serving();
+        // A process that its template has not forked yet has no id that a successor could know it by.
         let forked = self.processes.iter().filter(|one| !one.is_unforked());
         let processes = forked.map(serde_json::to_value);
         let serving = serving.ok_or_else(|| io::Error::other("nothing serves yet"))?;
@@ -208,6 +213,7 @@ impl<'s> Supervisor<'s> {
         around: SupervisorEnvironment<'s>,
     ) -> Result<Self, StartFault> {
         let signals = watch_signals()?;
+        // Signals that came meanwhile arrive now, and find the handlers that were just set.
         let _ = SigSet::all().thread_unblock();
         let failed = |error: io::Error| StartFault::of_io("cannot take over", &error);
         let understood = (around.understand)(&state.payload);
@@ -222,6 +228,7 @@ impl<'s> Supervisor<'s> {
         let (counters, processes) =
             adopt_processes(state.counters, state.processes).map_err(failed)?;
         let sockets = Sockets::adopt(state.sockets)?;
+        // Before anything is started: only this program was to keep the right to low ports.
         let _ = privileges::settle();
         let control = state.control.map(serde_json::from_value::<Control>);
         let control = control.transpose().map_err(|error| failed(error.into()))?;

@@ -124,6 +124,7 @@ impl Phases {
         let mut latest = Stamp::ZERO;
         self.stamps().into_iter().all(|stamp| {
             let is_in_order = stamp == Stamp::ZERO || stamp >= latest;
+            // A stamp that was not set does not move it.
             latest = latest.max(stamp);
             is_in_order
         })
@@ -141,6 +142,8 @@ impl Phases {
         let mut passed = self.stamps().into_iter();
         let start = passed.find(|&stamp| stamp != Stamp::ZERO);
         let start = start.unwrap_or(Stamp::ZERO);
+        // Each point is at least where the one before was: a stamp that was never set, or is too early, makes its phase
+        // zero.
         let queued = start.max(self.queued);
         let started = queued.max(self.started);
         let replied = started.max(self.replied);
@@ -187,6 +190,7 @@ impl WholeMicros {
         let started_ns = queued_ns.saturating_add(spans.queue.0);
         let replied_ns = started_ns.saturating_add(spans.run.0);
         let sent_ns = replied_ns.saturating_add(spans.send.0);
+        // Cut at the same points: each phase is the distance of two of them, so that their sum is exact.
         let (queued, started) = (queued_ns / 1_000, started_ns / 1_000);
         let (replied, sent) = (replied_ns / 1_000, sent_ns / 1_000);
         WholeMicros {
@@ -373,6 +377,7 @@ impl<'a> Record<'a> {
         let strings = self.strings();
         let text_bytes: usize = strings.iter().map(|string| string.len()).sum();
         let record_bytes = FIXED_BYTES + text_bytes;
+        // Once for all: a request must not pay for a buffer that grows in steps.
         out.reserve(record_bytes);
         out.extend_from_slice(&self.fixed(&strings, record_bytes));
         for string in strings {
@@ -389,6 +394,7 @@ impl<'a> Record<'a> {
             at: 0,
         };
         let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
+        // A record that is not whole yet ends before it says.
         let text = input.get(FIXED_BYTES..record_bytes)?;
         let mut record = fixed.numbers()?;
         record.take_strings(fixed, text)?;
@@ -571,6 +577,7 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Different numbers of one process never share an id: every step of the mix can be undone. It is no
 /// secret: who knows the seed and an id knows the number.
 pub fn made_id(seed: u64, id: u64) -> [u8; 16] {
+    // The seed comes before the mix: numbers that follow each other have nothing in common after it.
     let mixed = mix(id ^ seed).to_be_bytes();
     let mut text = [0; 16];
     for (pair, byte) in text.chunks_exact_mut(2).zip(mixed) {

@@ -84,10 +84,12 @@ impl CounterFile {
             "a segment of the counters is allotted twice"
         );
         let end = segment.end().ok_or(io::ErrorKind::OutOfMemory)?;
+        // Only longer, never shorter: the file is sealed against that.
         if self.file.metadata()?.len() < end {
             self.file.set_len(end)?;
         }
         self.clear(&segment)?;
+        // The header last: a segment that could not be cleared is never taken for one.
         segment::write_header(&self.file, &segment, shape)?;
         self.live.insert(offset, bytes);
         Ok(segment)
@@ -139,10 +141,10 @@ impl CounterFile {
     }
 }
 
-/// A file that has no name and lies in memory. That it holds no program is said where the kernel asks for it
-/// (`vm.memfd_noexec`, Linux 6.3).
+/// A file that has no name and lies in memory.
 fn memory() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // That it holds no program is said where the kernel asks for it (`vm.memfd_noexec`, Linux 6.3).
     match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(NAME, flags)?),
         made => Ok(made?),

@@ -137,6 +137,7 @@ impl<'m> Counters<'m> {
     }
 
     /// All of it as it is now.
+    // Counter by counter, without a lock: a snapshot may be some requests apart from itself, never wrong for good.
     pub fn snapshot(&self) -> StatsSnapshot {
         let drivers = self.drivers.iter().enumerate();
         let pools = self.pools.iter().zip(&self.shape.pools);
@@ -405,6 +406,7 @@ impl RouteStats {
             500.. => &self.server_error,
         };
         class.add_from_any();
+        // From any thread: drivers and workers end exchanges of the same route.
         self.sent_bytes.0.fetch_add(sent_bytes, Ordering::Relaxed);
         if ending != Ending::Complete && ending != Ending::Refused {
             self.incomplete.add_from_any();

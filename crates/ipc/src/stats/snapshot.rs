@@ -148,6 +148,7 @@ impl StatsSnapshot {
             .fold(0, u64::saturating_add);
         let received = self.drivers.iter().map(|driver| driver.figures.received);
         let received = received.fold(0, u64::saturating_add);
+        // Requests that have no end yet, bounded by the connections that could have them.
         let endless = received.saturating_sub(self.exchanges());
         published.max(endless.min(self.open()))
     }
@@ -191,6 +192,7 @@ fn add_each<T: Clone, K: PartialEq>(
     for one in theirs {
         match ours.iter_mut().find(|ours| key(ours) == key(one)) {
             Some(ours) => add(ours, one),
+            // A driver, a pool or a route that only one of them has, as after a reload.
             None => ours.push(one.clone()),
         }
     }

@@ -262,6 +262,7 @@ fn connect(path: &Path) -> Result<SyslogLink, Errno> {
 fn connect_as(kind: SocketType, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    // Not blocking: a daemon whose queue is full must not hold up the log.
     rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
     Ok(fd)
 }

@@ -124,11 +124,12 @@ fn is_journal(file: &Metadata, journal: Option<&str>) -> bool {
     journal.is_some_and(|journal| journal == format!("{}:{}", file.dev(), file.ino()))
 }
 
-/// Whole lines as far as they fit: others write to the same pipe.
+/// Whole lines as far as they fit.
 fn piece_bytes(lines: &[u8]) -> usize {
     if lines.len() <= PIPE_BYTES {
         return lines.len();
     }
+    // Others write to the same pipe: a piece that ends within a line would be continued behind theirs.
     memchr::memrchr(b'\n', &lines[..PIPE_BYTES]).map_or(PIPE_BYTES, |newline| newline + 1)
 }
 

@@ -56,6 +56,7 @@ impl Lock {
                 taken => break taken?,
             }
         };
+        // Only with the lock: the text of a file says who has it, and must never be another one's.
         let written = lock.write(&entry.text());
         // Dropping it removes the file.
         written.map_err(NoLock::Failed).map(|()| lock)
@@ -108,13 +109,13 @@ impl Drop for Lock {
     }
 }
 
-/// Removes what servers have left behind that were killed and had no configuration file: nobody would take
-/// their names again.
+/// Removes what servers have left behind that were killed and had no configuration file.
 pub(super) fn sweep(folder: &Path) {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     for file in files {
         let name = file.file_name();
         let name = name.to_string_lossy();
+        // Nobody would take the name of such a process again, so that no start would clear its files away.
         if name.starts_with("pid-") && name.ends_with(".lock") {
             let path = file.path();
             if let Ok(lock) = Lock::take_file(&path) {

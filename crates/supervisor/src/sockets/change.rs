@@ -143,6 +143,7 @@ impl Sockets {
 
     /// Gives a change up: what it has opened is closed.
     pub(crate) fn abandon(&mut self, change: Change) {
+        // Dropping it closes what it has opened and removes the files of its sockets.
         self.is_changing = false;
         drop(change);
     }
@@ -177,6 +178,7 @@ impl Sockets {
             AddressOrigin::Inherited { name: own, .. } => name.is_none_or(|name| name == own),
             AddressOrigin::Tcp(_) | AddressOrigin::Unix(_) => false,
         };
+        // Those in use come first, so that they stay where they are.
         let found: Vec<AddressOrigin> = used.chain(spare).filter(is_meant).collect();
         if found.is_empty() {
             let what = match name {
@@ -196,6 +198,7 @@ impl Sockets {
         let find = |is: &dyn Fn(&ListenerGroup) -> bool| {
             free.iter().copied().find(|number| is(&self.groups[number]))
         };
+        // By what was configured first: a port that was any must not be taken for another address that has it now.
         find(&|group| group.origin == *origin).or_else(|| find(&|group| is_bound_to(group, origin)))
     }
 
@@ -221,6 +224,8 @@ impl Sockets {
                 let mut own = self.own_inodes();
                 let new = change.fresh.iter().flat_map(ListenerGroup::sockets);
                 own.extend(new.filter_map(inode));
+                // Looked for before it is bound: SO_REUSEPORT would share the address with a program of the same user,
+                // silently.
                 let opened = foreign::check_free(*wanted, &own)
                     .and_then(|()| share(*wanted, change.drivers_len, &config.listen));
                 let (at, sharing, sockets) =
@@ -270,11 +275,12 @@ impl Sockets {
         Some(Held::from(self.spare.remove(place).socket))
     }
 
-    /// Takes an address out of the table. Processes have its sockets as long as they need them.
+    /// Takes an address out of the table.
     fn forget(&mut self, number: u16, committed: &mut Committed) {
         let Some(group) = self.groups.remove(&number) else {
             return;
         };
+        // Processes have its sockets as long as they need them.
         match group.origin {
             AddressOrigin::Inherited { name, at } => {
                 let sockets = group.held.into_iter().map(|held| held.socket);
@@ -296,13 +302,14 @@ impl Sockets {
         }
     }
 
-    /// A number that no address has: the next one, around the end and past those in use.
+    /// A number that no address has.
     fn number(&mut self) -> u16 {
         // Otherwise this would look for ever.
         invariant!(
             self.groups.len() <= usize::from(u16::MAX),
             "all numbers of addresses are in use"
         );
+        // The next one, around the end and past those in use.
         while self.groups.contains_key(&self.next_number) {
             self.next_number = self.next_number.wrapping_add(1);
         }
@@ -374,6 +381,7 @@ fn share(
         }
         bound => (SocketSharing::Ports, bound?),
     };
+    // The port that the kernel chose for the first one, if any was asked for, is that of all others.
     if let Some(bound) = first.local_addr()?.as_socket() {
         address.at = bound;
     }

@@ -161,6 +161,7 @@ impl ListenerGroup {
             self.held.len()
         );
         for (index, held) in self.held.iter_mut().enumerate() {
+            // A closing socket that is wanted again is open still: nothing is lost by taking it back.
             held.stage = match held.stage {
                 _ if index < self.wanted_len => Stage::Wanted,
                 Stage::Wanted => Stage::Surplus { since: now },
@@ -175,6 +176,7 @@ impl ListenerGroup {
     pub(super) fn check(&self) -> io::Result<()> {
         let is_wanted = |held: &Held| held.stage == Stage::Wanted;
         let mut held = self.held.iter().enumerate();
+        // The wanted ones stand first, and at least one is wanted: all other code counts on that.
         let is_whole = (1..=self.held.len()).contains(&self.wanted_len)
             && held.all(|(index, held)| is_wanted(held) == (index < self.wanted_len));
         if !is_whole {
@@ -193,6 +195,7 @@ impl ListenerGroup {
                 listen::set_options(&socket, listen)?;
             }
             if !self.is_inherited() {
+                // Again on a socket that listens: that is how a backlog is changed.
                 listen::listen_on(&socket, listen)?;
             }
         }
@@ -222,6 +225,8 @@ impl ListenerGroup {
                 }
                 Stage::Closing { since } if !is_empty => {
                     // Somebody came late after all: it is accepted from again.
+                    // With its old age: when it is empty again, nothing has to be waited for but the moment of its
+                    // close.
                     self.held[index].stage = Stage::Surplus { since };
                     now + LOOK
                 }

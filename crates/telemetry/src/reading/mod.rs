@@ -177,6 +177,7 @@ impl Reader {
     #[inline]
     pub fn line<'a>(&mut self, bytes: &'a [u8]) -> Option<Line<'a>> {
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        // First, because a template may look like any of the other forms.
         if let Some(pattern) = &self.pattern
             && let Some(line) = pattern.line(bytes, &mut self.date)
         {

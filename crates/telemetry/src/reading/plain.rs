@@ -29,6 +29,7 @@ pub(super) fn text(field: &[u8]) -> Cow<'_, [u8]> {
     let mut rest = &field[first..];
     while !rest.is_empty() {
         let taken = text_escape(rest, &mut out);
+        // What the escape took is behind us; up to the next backslash all is as it was meant.
         rest = &rest[taken..];
         let (plain, more) = match taken {
             // A backslash that begins no escape.

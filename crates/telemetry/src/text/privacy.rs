@@ -41,6 +41,7 @@ impl Privacy {
             write!(self.peer, "{masked}").expect("a vector takes all");
             shown.peer = &self.peer;
         }
+        // A referer has the query of another page, which may be as private.
         if !self.style.query {
             shown.target = before_query(record.target);
             shown.referer = before_query(record.referer);
@@ -72,8 +73,9 @@ fn masked(peer: &[u8], style: &Style) -> Option<IpAddr> {
     })
 }
 
-/// Everything before the first `?`. One in a fragment counts too: what follows it may be as private.
+/// Everything before the first `?`.
 fn before_query(text: &[u8]) -> &[u8] {
+    // One in a fragment counts too: what follows it may be as private.
     match text.iter().position(|&byte| byte == b'?') {
         Some(at) => &text[..at],
         None => text,
@@ -81,13 +83,12 @@ fn before_query(text: &[u8]) -> &[u8] {
 }
 
 /// Appends a raw first line without what lies between its first `?` and its version.
-///
-/// Not only to the next space: a space in the query is one of the things that a head is refused for.
 fn push_without_query(out: &mut Vec<u8>, line: &[u8]) {
     const VERSION: &[u8] = b" HTTP/";
     let kept = before_query(line);
     out.extend_from_slice(kept);
     let query = &line[kept.len()..];
+    // Not only to the next space: a space in the query is one of the things that a head is refused for.
     if let Some(at) = query
         .windows(VERSION.len())
         .rposition(|part| part == VERSION)
