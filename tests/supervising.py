@@ -39,7 +39,8 @@ def app(environ, start_response):
     return [body]
 """
 
-# A target of that application whose reply comes when `Supervised.go` lets it: opening a pipe waits for the other side.
+# A target of that application whose reply comes when `Supervised.go` lets it: opening a pipe waits for the
+# other side.
 UNTIL_GO = "/eval?" + urllib.parse.quote("open('go').close()", safe="")
 
 

@@ -278,6 +278,7 @@ impl Channel {
                 received => break received?.bytes,
             }
         };
+        // Owned from here on: descriptors of a message that cannot be understood are closed.
         let fds = control
             .drain()
             .filter_map(|message| match message {

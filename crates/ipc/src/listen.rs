@@ -32,6 +32,7 @@ pub fn turn_away(listener: &impl AsFd) -> io::Result<()> {
         let code = u16::try_from(code).expect("BPF codes are 16 bits");
         SockFilter::new(code, jt, jf, k)
     };
+    // A filter of a TCP socket sees the packet from the TCP header on.
     let program = [
         step(
             libc::BPF_LD | libc::BPF_B | libc::BPF_ABS,
@@ -131,6 +132,7 @@ pub fn bind_unix(path: &Path) -> io::Result<Socket> {
 /// # Errors
 /// `AlreadyExists` for another kind of file, `AddrInUse` where another program listens, or the system's.
 pub fn remove_stale(path: &Path) -> io::Result<()> {
+    // What is not there, or cannot be seen, is for `bind` to say.
     let Ok(found) = std::fs::symlink_metadata(path) else {
         return Ok(());
     };

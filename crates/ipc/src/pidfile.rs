@@ -39,6 +39,7 @@ impl PidFile {
     /// It holds something that is no id, or names another serving Milepost.
     pub fn check(path: &Path) -> Result<(), StartFault> {
         match read(path) {
+            // Its own id stands there after an upgrade, which keeps the process.
             Ok(Some(pid)) if pid != std::process::id() && process(pid) == Process::Server => {
                 let cause = format!("process {pid} is a milepost that serves");
                 Err(fault(path, cause, "stop it first, or name another file"))
@@ -173,6 +174,7 @@ fn put(path: &Path, pid: u32) -> io::Result<()> {
 fn serves(command: &[u8]) -> bool {
     let mut words = command.split(|b| *b == 0).peekable();
     while let Some(word) = words.next() {
+        // A path as the shell found it, or the bare name behind `python -m`.
         let name = word.rsplit(|b| *b == b'/').next().unwrap_or_default();
         if name == b"milepost" && words.peek().is_some_and(|next| *next == b"serve") {
             return true;
@@ -184,6 +186,7 @@ fn serves(command: &[u8]) -> bool {
 /// Nothing when there is no such process, or when it is hidden from this user.
 fn status(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    // The name of a process may be any bytes.
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

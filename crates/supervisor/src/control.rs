@@ -358,7 +358,6 @@ fn taken(path: &Path, pid: Option<u32>) -> StartFault {
 fn unusable_fault(path: &Path, error: &io::Error) -> StartFault {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "its folder must be there",
-        io::ErrorKind::InvalidFilename => "a socket's path has at most 107 bytes",
         _ => "this user must be able to create files in its folder",
     };
     fault(path, &plain(error), hint)

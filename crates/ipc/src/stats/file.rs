@@ -118,6 +118,8 @@ impl CounterFile {
         let mut end = 0;
         for (&offset, &length) in &self.live {
             invariant!(end <= offset, "two segments of the counters overlap");
+            // The first that is large enough: segments of one configuration have one size, and fill the gap of each
+            // other.
             if offset - end >= bytes {
                 break;
             }
@@ -136,6 +138,7 @@ impl CounterFile {
     /// Gives the memory back to the kernel, which gives zeros for it.
     fn clear(&self, segment: &Segment) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A hole reads as zeros; zeros that are written would take memory.
         rustix::fs::fallocate(&self.file, flags, segment.offset, segment.bytes)?;
         Ok(())
     }

@@ -105,6 +105,7 @@ impl Layout {
     }
 
     fn behind(header_bytes: u64, shape: &Shape) -> Option<Layout> {
+        // Parts begin on cache lines of their own: threads that count in two of them do not slow each other.
         let drivers = header_bytes.checked_next_multiple_of(PART_ALIGN_BYTES)?;
         let pools = after::<DriverStats>(drivers, shape.drivers)?;
         let routes = after::<PoolStats>(pools, shape.pools.len())?;

@@ -35,6 +35,7 @@ impl DateReader {
     #[inline]
     pub(super) fn bracketed<'a>(&mut self, text: &'a [u8]) -> Option<(Moment, &'a [u8])> {
         if let Some((head, [b']', rest @ ..])) = text.split_first_chunk::<CLF_BYTES>() {
+            // Most lines are of the same second as the line before.
             if *head != self.clf {
                 self.clf_moment = clf(head)?;
                 self.clf = *head;

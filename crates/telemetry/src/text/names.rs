@@ -28,6 +28,7 @@ pub(super) struct Known {
 impl Known {
     /// Each name goes through `escape` once, here.
     pub(super) fn of(names: Names, escape: fn(&[u8]) -> Vec<u8>) -> Known {
+        // A name may be anything that a configuration holds.
         let all = |names: Vec<String>| names.iter().map(|name| escape(name.as_bytes())).collect();
         Known {
             routes: all(names.routes),
