@@ -39,10 +39,9 @@ def app(environ, start_response):
     return [body]
 """
 
-# A target of that application whose reply comes when the file `go` is there.
-UNTIL_GO = "/eval?" + urllib.parse.quote(
-    "any(__import__('time').sleep(0.01) for _ in iter(lambda: os.path.exists('go'), True))", safe=""
-)
+# A target of that application whose reply comes when `Supervised.go` lets it: opening a pipe waits for the
+# other side.
+UNTIL_GO = "/eval?" + urllib.parse.quote("open('go').close()", safe="")
 
 
 def write_app(folder: Path, word: str = "one", before: str = "") -> None:
@@ -60,6 +59,8 @@ class Supervised(Milepost):
         self.control = folder / "control"
         if "bind" not in options or options["bind"]:
             arguments = (*arguments, "--control", str(self.control))
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(folder / "go")
         super().__init__(folder, *arguments, **options)
 
     def do(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -149,6 +150,16 @@ class Supervised(Milepost):
         client.send(request("GET", f"/gate?{gate}"))
         # Opening waits for the application to have opened the other side.
         return client, os.open(gate, os.O_WRONLY), pid
+
+    @contextlib.contextmanager
+    def go(self) -> Iterator[None]:
+        """Requests for `UNTIL_GO` end: those that wait, and those that begin within the block."""
+        # For both directions, because opening for one would wait for a request.
+        gate = os.open(self.folder / "go", os.O_RDWR)
+        try:
+            yield
+        finally:
+            os.close(gate)
 
 
 class Callers:

@@ -425,10 +425,20 @@ def test_control_off_means_none(start: Callable[..., Milepost], tmp_path: Path, 
     assert alone(tmp_path, "status").returncode == 1
 
 
-def test_a_long_path_is_refused_with_its_bound(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "cause", "hint"),
+    [
+        ("x" * 200, "x` has ", "the kernel takes at most 107 bytes of path"),
+        ("none/c.sock", "No such file or directory", "its folder must be there"),
+    ],
+)
+def test_a_path_that_cannot_be_is_refused_with_its_reason(
+    tmp_path: Path, path: str, cause: str, hint: str
+) -> None:
     write_app(tmp_path)
-    done = run(tmp_path, "serve", "app:app", "--bind", "127.0.0.1:0", "--control", "x" * 200)
-    assert done.returncode == 2 and "hint:" in done.stderr
+    done = run(tmp_path, "serve", "app:app", "--bind", "127.0.0.1:0", "--control", path)
+    assert done.returncode == 2
+    assert cause in done.stderr and f"hint: {hint}" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

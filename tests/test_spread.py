@@ -248,10 +248,10 @@ def test_no_more_connections_are_open_than_may_be(
     end = time.monotonic() + 0.6
     while time.monotonic() < end:
         assert (running(server), sum(driver["open"] for driver in server.drivers())) == (8, 8)
-    (tmp_path / "go").touch()
-    for client in clients:
-        with client:
-            assert client.reply().status == 200
+    with server.go():
+        for client in clients:
+            with client:
+                assert client.reply().status == 200
 
 
 def test_a_full_process_leaves_a_shared_socket_to_the_other(
@@ -267,10 +267,10 @@ def test_a_full_process_leaves_a_shared_socket_to_the_other(
     clients = [waiting(server) for _ in range(7)]
     assert until(lambda: running(server) == 7)
     assert len(server.who_answer(20)) == 1
-    (tmp_path / "go").touch()
-    for client in clients:
-        with client:
-            assert client.reply().status == 200
+    with server.go():
+        for client in clients:
+            with client:
+                assert client.reply().status == 200
     assert until(lambda: set(server.who_answer()) == pids)
 
 

@@ -337,10 +337,10 @@ def test_what_waits_for_room_at_the_signal_is_served(
     assert until(lambda: server.processes()[0]["pools"][0]["running"] == 4)
     clients += [asked("/") for _ in range(20)]
     server.signal()
-    (tmp_path / "go").touch()
-    for client in clients:
-        with client:
-            assert client.reply().status == 200
+    with server.go():
+        for client in clients:
+            with client:
+                assert client.reply().status == 200
     assert server.wait() == 0
 
 

@@ -129,6 +129,8 @@ def test_it_says_when_it_is_ready_and_when_it_stops(
 ) -> None:
     server = supervise(env={"NOTIFY_SOCKET": manager.place})
     assert until(lambda: manager.of("READY") == ["1"])
+    # It has asked for the time that a start may take.
+    assert int(manager.of("EXTEND_TIMEOUT_USEC")[0]) > 0
     assert server.answers()[0] == "one"
     assert until(lambda: manager.of("STATUS"))
     assert manager.of("STOPPING") == []
@@ -309,8 +311,15 @@ def test_without_sockets_it_says_what_is_missing(tmp_path: Path) -> None:
     assert "systemd" in done.stderr and "hint:" in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["datagram", "not listening", "connected"])
-def test_what_cannot_be_accepted_from_is_refused(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        ("datagram", "it is no stream socket"),
+        ("not listening", "it does not listen"),
+        ("connected", "it does not listen"),
+    ],
+)
+def test_what_cannot_be_accepted_from_is_refused(tmp_path: Path, kind: str, cause: str) -> None:
     with contextlib.ExitStack() as stack:
         if kind == "datagram":
             sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -323,4 +332,4 @@ def test_what_cannot_be_accepted_from_is_refused(tmp_path: Path, kind: str) -> N
             stack.enter_context(sock)
             stack.enter_context(other)
         said = refused(tmp_path, [sock], "--bind", "systemd")
-        assert "service manager" in said and "hint:" in said
+        assert "service manager" in said and cause in said and "hint:" in said

@@ -10,6 +10,7 @@ mod talking;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use supervisor::Overrides;
 use supervisor::control::messages::{self, CommandKind, Outcome, Request};
 
 use crate::message::{self, Message};
@@ -267,7 +268,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
         messages.push(message.with_hint(HOW_MANY));
     }
     if messages.is_empty() {
-        Ok(Request::Scale { processes, drivers })
+        Ok(Request::Scale(Overrides { processes, drivers }))
     } else {
         Err(Failure {
             code: COULD_NOT,

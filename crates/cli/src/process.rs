@@ -84,7 +84,7 @@ fn understood(payload: &Payload) -> Result<Config, Failure> {
             cause,
         ))
     })?;
-    let understood = environment::understood(&payload.sources())?;
+    let understood = environment::understood(&payload.sources)?;
     if let Some(fault) = understood.faults.first() {
         return Err(Failure::from(Message::from(fault)));
     }

@@ -140,10 +140,11 @@ fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
     if !understood.faults.is_empty() {
         return Err(understood.faults.iter().map(Message::from).collect());
     }
-    let payload = Payload::new(
-        sources,
-        environment::current_dir().map_err(|fault| vec![fault])?,
-    );
+    let payload = Payload {
+        folder: environment::current_dir().map_err(|fault| vec![fault])?,
+        sources: sources.clone(),
+        failure: None,
+    };
     Ok(Fresh {
         loaded: understood.loaded,
         payload,
@@ -190,7 +191,7 @@ fn read_again(
 }
 
 fn understand(payload: &Payload) -> Result<Loaded, Vec<Failure>> {
-    let understood = environment::understood(&payload.sources())
+    let understood = environment::understood(&payload.sources)
         .map_err(|message| vec![Failure::from(message)])?;
     if understood.faults.is_empty() {
         return Ok(understood.loaded);

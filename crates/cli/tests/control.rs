@@ -12,6 +12,7 @@ use std::time::Instant;
 use config::failure::Failure;
 use config::typed;
 use rustix::event::{PollFd, Timespec, poll};
+use supervisor::Overrides;
 use supervisor::control::Control;
 use supervisor::control::messages::{CommandKind, Outcome, Request};
 use supervisor::control::place::Who;
@@ -130,10 +131,10 @@ fn finds_a_socket_that_was_named_by_its_configuration() {
     let done = Outcome::Done(None);
     let words = "scale -c m.toml --processes 3";
     let (said, request) = place.run_with(words, &mut control, &done);
-    let scale = Request::Scale {
+    let scale = Request::Scale(Overrides {
         processes: Some(3),
         drivers: None,
-    };
+    });
     assert_eq!(request, scale);
     check(&said, 0, "", "");
 }

@@ -5,19 +5,24 @@
 
 use std::collections::BTreeMap;
 
-/// Everything written, for [`super::load`].
-#[derive(Clone, Debug, Default)]
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::options_table::SETTINGS;
+
+/// Everything written, for [`super::load`]. As JSON it goes to other processes of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
     /// The configuration file, if there is one.
     pub toml: Option<TomlText>,
     /// Environment variables; those that do not begin with `MILEPOST_` are ignored.
     pub environment: BTreeMap<String, String>,
     /// Flags and positional arguments, in the order given.
+    #[serde(deserialize_with = "known_flags")]
     pub flags: Vec<FlagText>,
 }
 
 /// A configuration file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TomlText {
     /// Its name as it was given, for messages.
     pub file: String,
@@ -26,10 +31,26 @@ pub struct TomlText {
 }
 
 /// One use of a flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlagText {
     /// Key of the setting in the table.
     pub key: &'static str,
     /// Its value; repeated flags come once each.
     pub text: String,
+}
+
+/// Flags of which another version may have written some that this one does not know: these are left out.
+fn known_flags<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<FlagText>, D::Error> {
+    #[derive(Deserialize)]
+    struct WrittenFlag {
+        key: String,
+        text: String,
+    }
+    let written = Vec::<WrittenFlag>::deserialize(from)?.into_iter();
+    let known = written.filter_map(|WrittenFlag { key, text }| {
+        let setting = SETTINGS.iter().find(|setting| setting.key == key)?;
+        let key = setting.key;
+        Some(FlagText { key, text })
+    });
+    Ok(known.collect())
 }

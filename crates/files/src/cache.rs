@@ -120,6 +120,7 @@ impl Files {
         match &looked.outcome {
             LookupOutcome::Variants(variants) => variants.reply(head, &self.mounts.codings),
             LookupOutcome::Single(page) => page.reply(head),
+            // A listing is made for a GET, whoever asked for the lookup.
             LookupOutcome::Listing(listing) => to_head(head, listing.clone()),
             LookupOutcome::Folder => redirect_to_folder(head),
             // Another client would get the fallback where this one gets nothing.
@@ -197,6 +198,7 @@ impl Files {
                 *last
             }),
         };
+        // With what is known: a lookup that finds the same metadata reads nothing.
         let lookup = Box::new(Lookup {
             key,
             mounts: Arc::clone(mounts),
@@ -256,6 +258,7 @@ impl Cache {
         if age >= revalidate && !is_refreshing() {
             return None;
         }
+        // It spares the entry once, when the hand of the clock comes by.
         entry.is_asked = true;
         Some(&entry.variants)
     }
@@ -302,6 +305,7 @@ impl Cache {
             read_at,
             is_asked: false,
         };
+        // Counted from here on: `make_room` has freed what it takes.
         self.segment(size).insert(asked.to_key(), entry);
     }
 

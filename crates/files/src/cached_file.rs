@@ -134,6 +134,7 @@ impl CachedFile {
             etag: etag(version, content.bytes(), coding),
             modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
         };
+        // Finished once: each reply shares them.
         let (fields, lasting_fields) = render(label, coding, content.bytes(), &validators);
         Ok(CachedFile {
             metadata,
@@ -150,6 +151,7 @@ impl CachedFile {
     #[inline]
     pub(super) fn reply(&self, head: HeadView<'_>) -> Reply {
         let asked = Marks::CONDITIONAL.with(Marks::RANGE);
+        // The parser has marked such fields: a plain GET looks for none of them.
         if head.index.marks.intersects(asked) {
             return self.reply_as_asked(head);
         }
@@ -179,11 +181,12 @@ impl CachedFile {
         }
     }
 
-    /// RFC 9110 section 14.2: `Range` is defined for GET alone. Two `Range` lines are no valid field.
+    /// RFC 9110 section 14.2: `Range` is defined for GET alone.
     fn selection(&self, head: HeadView<'_>) -> Selection {
         if head.index.method != Method::Get || !head.index.marks.contains(Marks::RANGE) {
             return Selection::Whole;
         }
+        // Two `Range` lines are no valid field.
         match conditional::single(head, "range") {
             Some(value) if conditional::allows_range(head, &self.validators) => {
                 ranges::select(value, self.content.bytes())

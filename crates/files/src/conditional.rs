@@ -31,6 +31,7 @@ pub(super) fn judge(head: HeadView<'_>, current: &Validators) -> ConditionResult
         .or_else(|| {
             single_date(head, "if-unmodified-since").map(|date| current.modified_unix_secs <= date)
         });
+    // RFC 9110 section 13.2.2: what guards against a lost update comes before what saves a transfer.
     if is_meant == Some(false) {
         return ConditionResult::Failed;
     }

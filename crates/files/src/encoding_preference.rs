@@ -21,6 +21,7 @@ impl EncodingPreference {
     /// given: RFC 9110 section 12.5.3.
     pub(super) fn read(head: HeadView<'_>, offered: &[Coding]) -> EncodingPreference {
         let accept = AcceptEncoding::read(head);
+        // What the client says of none, `identity`, bounds all others from below.
         let plain = accept.weight("identity");
         let mut ranked = [(None, 0); LEN_MAX];
         let mut len = 0;

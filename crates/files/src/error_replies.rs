@@ -45,6 +45,7 @@ pub(super) fn redirect_to_folder(head: HeadView<'_>) -> Reply {
     if path.ends_with(b"/") {
         return refuse(head, 404);
     }
+    // Permanent: the folder has no other URL.
     let text = status_text(301);
     let mut fields = text_fields(text.len());
     // The parser lets nothing into a target that could not stand in a field.

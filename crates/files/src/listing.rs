@@ -74,6 +74,7 @@ struct At<'a> {
 
 /// Renders the entries of the folder at `path` of the mount at `url`, as a reply to a GET.
 pub(super) fn render(mut entries: Entries, url: &str, path: &[u8], form: ListingForm) -> Reply {
+    // The key is made once for each entry: names are copied for it.
     entries.list.sort_by_cached_key(ListingEntry::order);
     let at = At { url, path };
     let (kind, body) = match form {

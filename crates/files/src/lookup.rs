@@ -86,6 +86,7 @@ impl Lookup {
     /// Opens, looks and reads; waits for the storage as long as that takes.
     #[must_use]
     pub fn run(self) -> LookupResult {
+        // A failure is an answer too, for all that wait for the same.
         let outcome = self.find().unwrap_or_else(LookupOutcome::Error);
         LookupResult {
             key: self.key,
@@ -193,8 +194,7 @@ pub(super) struct UnreadFiles {
 }
 
 impl UnreadFiles {
-    /// Looks for the siblings of `plain`, which was found at `path`. One that cannot be opened is as good
-    /// as none.
+    /// Looks for the siblings of `plain`, which was found at `path`.
     pub(super) fn find(
         folder: &RootDir,
         path: &[u8],
@@ -204,6 +204,7 @@ impl UnreadFiles {
         let mut siblings = Vec::new();
         for coding in sought(path, codings) {
             let beside = [path, suffix(*coding)].concat();
+            // One that cannot be opened is as good as none.
             if let Ok(OpenedPath::File(found)) = folder.find(&beside) {
                 siblings.push(UnreadFile {
                     coding: Some(*coding),
@@ -248,6 +249,7 @@ impl UnreadFiles {
         retention: impl Fn(u64) -> Retention,
     ) -> io::Result<CachedFile> {
         let oldest = self.plain.metadata;
+        // A sibling that is older than its file holds other content.
         (self.siblings).retain(|one| !one.metadata.is_older_than(&oldest));
         let place = preference.iter().find_map(|wanted| {
             let mut siblings = self.siblings.iter();

@@ -44,6 +44,7 @@ impl ContentType {
 
 /// What follows the last dot of the last name; `None` without one and for a name that begins with it.
 pub(super) fn extension(path: &[u8]) -> Option<&str> {
+    // A dot in a folder's name says nothing of the file.
     let name = path.rsplit(|byte| *byte == b'/').next()?;
     let dot = memchr::memrchr(b'.', name)?;
     // A name that only consists of an extension has none.

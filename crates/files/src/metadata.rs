@@ -105,6 +105,7 @@ impl FileMetadata {
 
     /// The time that tells versions apart, see `page`.
     pub(super) fn version(&self) -> Moment {
+        // Packers put such dates on all files, so that two builds would have the same tag.
         if self.modified.unix_secs < YEAR_1990_UNIX_SECS {
             self.changed
         } else {

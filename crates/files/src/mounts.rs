@@ -4,7 +4,7 @@
 
 use std::io;
 
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 use config::typed::{Coding, Config, StaticMount};
 
 use super::cache_control::CacheControl;
@@ -145,20 +145,15 @@ fn fault(mount: &StaticMount, cause: &io::Error) -> StartFault {
     } else {
         &mount.url
     };
-    StartFault {
-        what: format!("cannot serve `{url}` from `{}`", mount.dir.display()),
-        cause: plain(cause),
-        hint: Some("it must be a folder that this user may read and search".to_owned()),
-    }
+    let what = format!("cannot serve `{url}` from `{}`", mount.dir.display());
+    let hint = "it must be a folder that this user may read and search";
+    StartFault::of_io(what, cause).with_hint(hint)
 }
 
-/// The configuration checks each glob; all of them together can still be too large.
 fn glob_fault(fault: &globset::Error) -> StartFault {
-    StartFault {
-        what: "cannot serve files".to_owned(),
-        cause: format!("`Cache-Control` rules: {fault}"),
-        hint: None,
-    }
+    // The configuration checks each glob; all of them together can still be too large.
+    let cause = format!("`Cache-Control` rules: {fault}");
+    StartFault::new("cannot serve files", cause)
 }
 
 fn retention(bytes: u64, entry_bytes_max: u64, writer_bytes_min: u64) -> Retention {

@@ -24,6 +24,7 @@ pub(super) fn reply(page: &CachedFile, extents: &[Extent]) -> Reply {
         parts.push(page.content.part(extent.first, extent.bytes()));
     }
     parts.push(Part::Memory(Bytes::from(format!("\r\n--{boundary}--\r\n"))));
+    // The heads of the parts count: the length is announced for all of it.
     let body = ReplyBody::Many(parts);
     Reply {
         status: 206,

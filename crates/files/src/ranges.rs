@@ -72,9 +72,10 @@ pub(super) fn select(value: &[u8], complete_bytes: u64) -> Selection {
     }
 }
 
-/// RFC 9110 section 14.1: names of units are case-insensitive. An unknown unit is ignored (14.2).
+/// RFC 9110 section 14.1: names of units are case-insensitive.
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, list) = value.split_at_checked(b"bytes=".len())?;
+    // An unknown unit is ignored (14.2).
     unit.eq_ignore_ascii_case(b"bytes=").then_some(list)
 }
 
@@ -108,11 +109,12 @@ fn clip(first: u64, last: u64, complete_bytes: u64) -> Option<Extent> {
     })
 }
 
-/// Digits alone; what is beyond 64 bits is as good as the largest number.
+/// Digits alone.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
+    // What is beyond 64 bits is as good as the largest number.
     let add = |sum: u64, digit: &u8| {
         sum.saturating_mul(10)
             .saturating_add(u64::from(digit - b'0'))

@@ -96,6 +96,7 @@ impl RootDir {
         // terminal must not make it ours.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(self.open_path(path, flags)?);
+        // Of the file that is open: the name may be another one's by now.
         let metadata = file.metadata().map_err(|_| LookupError::Broken)?;
         if metadata.is_file() {
             Ok(OpenedPath::File(UnreadFile {
@@ -124,6 +125,7 @@ impl RootDir {
         let here = if path.is_empty() { b"." } else { path };
         let mut names = Dir::new(self.open_path(here, flags)?)?;
         let mut list = Vec::new();
+        // Bounded by names as well: a folder of hidden files would be read for ever.
         for _ in 0..NAMES_LEN_MAX {
             let Some(name) = names.read() else {
                 return Ok(Entries {

@@ -57,11 +57,11 @@ impl ProbeResult {
 }
 
 impl Variants {
-    /// Whether a file that is sent from its descriptor was changed in place since it was looked at. Costs a system
-    /// call for each descriptor, and waits for nothing.
+    /// Whether a file that is sent from its descriptor was changed in place since it was looked at.
     #[inline]
     pub(super) fn has_changed(&self) -> bool {
         // What would be announced could not be sent.
+        // Costs a system call for each descriptor, and waits for nothing.
         self.pages().any(|page| match &page.content {
             Content::Memory(_) => false,
             Content::Open { file, edition } => {
@@ -70,9 +70,10 @@ impl Variants {
         })
     }
 
-    /// The reply to a GET or HEAD. Without siblings the field that chooses among them is not even looked for.
+    /// The reply to a GET or HEAD.
     #[inline]
     pub(super) fn reply(&self, head: HeadView<'_>, codings: &[Coding]) -> Reply {
+        // Without siblings the field that chooses among them is not even looked for.
         if self.siblings.is_empty() {
             return self.plain.reply(head);
         }
@@ -115,6 +116,7 @@ impl Variants {
         };
         let bytes = path.len();
         sought(path, codings).iter().fold(plain, |probed, coding| {
+            // One that differs decides: the lookup looks at all of them anyway.
             if probed != ProbeResult::Unchanged {
                 return probed;
             }

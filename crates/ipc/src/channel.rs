@@ -235,6 +235,7 @@ impl Channel {
         flags: SendFlags,
     ) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
+        // The other side reads into a buffer of this length: what is longer would arrive cut.
         if text.len() > MESSAGE_BYTES_MAX || fds.len() > FDS_LEN_MAX {
             return Err(io::Error::other("a message is too long for the channel"));
         }
@@ -277,6 +278,7 @@ impl Channel {
                 received => break received?.bytes,
             }
         };
+        // Owned from here on: descriptors of a message that cannot be understood are closed.
         let fds = control
             .drain()
             .filter_map(|message| match message {
@@ -285,6 +287,7 @@ impl Channel {
             })
             .flatten()
             .collect();
+        // No message is empty: JSON has two bytes at least. So this is the end of the channel.
         if bytes == 0 {
             return Ok(None);
         }

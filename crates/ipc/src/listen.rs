@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
 use config::failure::StartFault;
@@ -31,6 +32,7 @@ pub fn turn_away(listener: &impl AsFd) -> io::Result<()> {
         let code = u16::try_from(code).expect("BPF codes are 16 bits");
         SockFilter::new(code, jt, jf, k)
     };
+    // A filter of a TCP socket sees the packet from the TCP header on.
     let program = [
         step(
             libc::BPF_LD | libc::BPF_B | libc::BPF_ABS,
@@ -54,7 +56,7 @@ pub fn end(listener: &impl AsFd) {
 }
 
 /// What a TCP socket is bound to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpAddress {
     /// Address and port; port 0 is any.
     pub at: SocketAddr,
@@ -84,6 +86,7 @@ pub fn bind_tcp(address: TcpAddress, listen: &Listen) -> io::Result<Socket> {
     let socket = tcp_socket(address)?;
     socket.set_reuse_port(true)?;
     socket.bind(&address.at.into())?;
+    // Before it listens: accepted sockets inherit the options that are set by then.
     set_options(&socket, listen)?;
     Ok(socket)
 }
@@ -98,6 +101,7 @@ pub fn set_options(socket: &Socket, listen: &Listen) -> io::Result<()> {
 pub fn tcp_socket(address: TcpAddress) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address.at), kind, Some(Protocol::TCP))?;
+    // Connections of the server before may still be in TIME_WAIT on this port.
     socket.set_reuse_address(true)?;
     if address.is_only_v6 {
         socket.set_only_v6(true)?;
@@ -124,7 +128,11 @@ pub fn bind_unix(path: &Path) -> io::Result<Socket> {
 }
 
 /// Removes a socket file without a listener; anything else is left alone.
-fn remove_stale(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// `AlreadyExists` for another kind of file, `AddrInUse` where another program listens, or the system's.
+pub fn remove_stale(path: &Path) -> io::Result<()> {
+    // What is not there, or cannot be seen, is for `bind` to say.
     let Ok(found) = std::fs::symlink_metadata(path) else {
         return Ok(());
     };
@@ -134,12 +142,14 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             "a file that is not a socket is there",
         ));
     }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+    // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
+    let probe = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    match probe.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path)
         }
-        Err(error) => Err(error),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
     }
 }
 
@@ -155,6 +165,7 @@ pub fn effective_backlog(listen: &Listen) -> u32 {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(u32::MAX);
+    // What cannot be read bounds nothing here; the kernel still does.
     listen.backlog.min(bound)
 }
 

@@ -4,7 +4,6 @@
 //! A generation's processes all read the same texts, also when one of them is started anew after the file
 //! on disk has changed.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,59 +14,18 @@ use rustix::fs::MemfdFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use config::Sources;
 use config::failure::Failure;
-use config::options_table::SETTINGS;
-use config::{FlagText, Sources, TomlText};
 
 /// What to serve: the texts that the configuration is made of, and where they were read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Payload {
     /// The working folder.
     pub folder: PathBuf,
-    /// Name and text of the configuration file.
-    pub toml: Option<(String, String)>,
-    /// Environment variables that begin with `MILEPOST_`.
-    pub environment: BTreeMap<String, String>,
-    /// Keys and texts of flags.
-    pub flags: Vec<(String, String)>,
+    /// What was written there: file, environment, flags.
+    pub sources: Sources,
     /// Instead of the application, a page with this is served.
     pub failure: Option<Failure>,
-}
-
-impl Payload {
-    /// The texts that were read in `folder`.
-    pub fn new(sources: &Sources, folder: PathBuf) -> Self {
-        let flag = |flag: &FlagText| (flag.key.to_owned(), flag.text.clone());
-        Self {
-            folder,
-            toml: sources
-                .toml
-                .as_ref()
-                .map(|toml| (toml.file.clone(), toml.text.clone())),
-            environment: sources.environment.clone(),
-            flags: sources.flags.iter().map(flag).collect(),
-            failure: None,
-        }
-    }
-
-    /// The same texts for understanding them again. Flags that this version does not know are left out.
-    pub fn sources(&self) -> Sources {
-        let flag = |(key, text): &(String, String)| {
-            let setting = SETTINGS.iter().find(|setting| setting.key == key)?;
-            Some(FlagText {
-                key: setting.key,
-                text: text.clone(),
-            })
-        };
-        Sources {
-            toml: self.toml.as_ref().map(|(file, text)| TomlText {
-                file: file.clone(),
-                text: text.clone(),
-            }),
-            environment: self.environment.clone(),
-            flags: self.flags.iter().filter_map(flag).collect(),
-        }
-    }
 }
 
 /// A value in a file without a name.
@@ -83,13 +41,17 @@ pub fn from_file<T: DeserializeOwned>(file: BorrowedFd<'_>) -> io::Result<T> {
     let file = File::from(file.try_clone_to_owned()?);
     let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
     let mut text = vec![0; bytes];
+    // From a place of its own: processes that were forked share the position of the descriptor.
     file.read_exact_at(&mut text, 0)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::os::fd::AsFd;
+
+    use config::{FlagText, TomlText};
 
     use super::*;
 
@@ -106,23 +68,23 @@ mod tests {
                 text: "shop:app".into(),
             }],
         };
-        let payload = Payload::new(&sources, "/srv".into());
+        let payload = Payload {
+            folder: "/srv".into(),
+            sources,
+            failure: None,
+        };
         let file = to_file(&payload).unwrap();
         for _ in 0..2 {
             let read: Payload = from_file(file.as_fd()).unwrap();
             assert_eq!(read, payload);
         }
-        let again = Payload::new(&payload.sources(), "/srv".into());
-        assert_eq!(again, payload);
     }
 
     #[test]
     fn leaves_out_flags_that_nobody_knows() {
-        let flags = vec![("no_such_setting".to_owned(), "1".to_owned())];
-        let payload = Payload {
-            flags,
-            ..Payload::default()
-        };
-        assert!(payload.sources().flags.is_empty());
+        let mut written = serde_json::to_value(Payload::default()).unwrap();
+        written["sources"]["flags"] = serde_json::json!([{"key": "no_such_setting", "text": "1"}]);
+        let payload: Payload = serde_json::from_value(written).unwrap();
+        assert_eq!(payload, Payload::default());
     }
 }

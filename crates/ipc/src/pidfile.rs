@@ -39,6 +39,7 @@ impl PidFile {
     /// It holds something that is no id, or names another serving Milepost.
     pub fn check(path: &Path) -> Result<(), StartFault> {
         match read(path) {
+            // Its own id stands there after an upgrade, which keeps the process.
             Ok(Some(pid)) if pid != std::process::id() && process(pid) == Process::Server => {
                 let cause = format!("process {pid} is a milepost that serves");
                 Err(fault(path, cause, "stop it first, or name another file"))
@@ -118,6 +119,7 @@ pub fn process(pid: u32) -> Process {
         return Process::Nobody;
     }
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    // By its command line, not by its name: a server that Python runs is called `python`.
     if serves(&command) {
         Process::Server
     } else {
@@ -130,6 +132,7 @@ pub fn handles(pid: u32, signal: i32) -> bool {
     let status = status(pid);
     let caught =
         status_field(&status, "SigCgt").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    // The lowest bit is that of signal 1; there is no signal 0.
     let bit = u32::try_from(signal - 1).ok();
     caught
         .zip(bit)
@@ -160,6 +163,7 @@ fn put(path: &Path, pid: u32) -> io::Result<()> {
         fs::remove_file(&new)?;
         open()
     });
+    // A rename is atomic: readers see the old file or the whole new one.
     let written = file
         .and_then(|mut file| file.write_all(format!("{pid}\n").as_bytes()))
         .and_then(|()| fs::rename(&new, path));
@@ -170,6 +174,7 @@ fn put(path: &Path, pid: u32) -> io::Result<()> {
 fn serves(command: &[u8]) -> bool {
     let mut words = command.split(|b| *b == 0).peekable();
     while let Some(word) = words.next() {
+        // A path as the shell found it, or the bare name behind `python -m`.
         let name = word.rsplit(|b| *b == b'/').next().unwrap_or_default();
         if name == b"milepost" && words.peek().is_some_and(|next| *next == b"serve") {
             return true;
@@ -181,6 +186,7 @@ fn serves(command: &[u8]) -> bool {
 /// Nothing when there is no such process, or when it is hidden from this user.
 fn status(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    // The name of a process may be any bytes.
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

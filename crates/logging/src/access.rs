@@ -27,7 +27,7 @@ pub(super) struct AccessLogWriter {
     pub(super) flush: Duration,
     pub(super) overflow: LogOverflow,
     pub(super) counts: Arc<RecordCounts>,
-    /// Records that found no room while nothing could be written.
+    /// Records for which no memory was free while nothing could be written.
     pub(super) dropped: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct RecordFilter {
 pub(super) struct RecordCounts {
     /// Records that were formatted, or passed no filter.
     pub(super) formatted: AtomicU64,
-    /// Records that found no room, and lines that found none.
+    /// Records for which no memory was free, and lines.
     pub(super) dropped: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ impl AccessLogWriter {
         self.buffers.is_notified.store(false, Ordering::Release);
         let notices = self.logs.reopen_if_asked();
         self.report(notices);
-        // What waits goes first: its room is needed for what is gathered next.
+        // What waits goes first: its memory is needed for what is gathered next.
         self.write(|_| true);
         // Every record that was delivered before this moment is in the buffers.
         self.batch.gather(&self.buffers, telemetry::now());
@@ -149,6 +149,7 @@ impl AccessLogWriter {
         self.counts
             .formatted
             .fetch_add(formatted, Ordering::Relaxed);
+        // The records are lines by now, which count in their sinks.
         self.account(used);
         used
     }
@@ -188,7 +189,7 @@ impl AccessLogWriter {
 
     /// Writes what is left at the end of the process; targets that take nothing now may do so in a moment.
     fn write_rest(mut self) {
-        // Threads that wait for room would otherwise hold up the end of the process.
+        // Threads that wait for free memory would otherwise hold up the end of the process.
         self.buffers.budget.close();
         let tries = last_tries(self.overflow);
         let pause = |writer: &Self| {
@@ -204,7 +205,7 @@ impl AccessLogWriter {
         let left = self.logs.left().into_iter();
         self.report(left.map(|text| (Level::Error, text)).collect());
         // With `log_overflow = "wait"` these records are still unformatted.
-        // No thread waits for room any more, so what is in the buffers now is all that there will be.
+        // No thread waits for free memory any more, so what is in the buffers now is all that there will be.
         self.batch.gather(&self.buffers, Stamp(u64::MAX));
         let mut records = 0;
         self.batch.each(|_| {

@@ -1,7 +1,7 @@
 //! The memory of a log: bytes of records and lines that may wait, and what a thread does when they are used up.
 //!
-//! Counted are records that wait to be formatted and lines that wait to be written. The question whether there is
-//! room costs a request two loads.
+//! Counted are records that wait to be formatted and lines that wait to be written. The question whether some is
+//! free costs a request two loads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -10,14 +10,14 @@ use std::time::Duration;
 use config::typed::LogOverflow;
 use os::{invariant, lock};
 
-/// Longest time until a waiting thread looks for room again. A thread that frees room looks for waiting ones without
-/// a lock, so a wake-up can be missed.
+/// Longest time until a waiting thread looks for free memory again. A thread that frees some looks for waiting ones
+/// without a lock, so a wake-up can be missed.
 const RECHECK: Duration = Duration::from_millis(50);
 
 /// What a thread does when the memory is used up and lines must not be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFull {
-    /// It waits for room.
+    /// It waits for free memory.
     Wait,
     /// It waits before its next exchange. Until then it holds what others need, such as an interpreter.
     WaitLater,
@@ -31,9 +31,9 @@ pub(super) struct Budget {
     overflow: LogOverflow,
     records_bytes: AtomicUsize,
     lines_bytes: AtomicUsize,
-    /// Records and lines that found no room.
+    /// Records and lines for which no memory was free.
     dropped: AtomicU64,
-    /// Threads that wait for room.
+    /// Threads that wait for free memory.
     waiting: Mutex<usize>,
     freed: Condvar,
     /// No thread waits any more.
@@ -54,8 +54,9 @@ impl Budget {
         }
     }
 
-    /// Whether one more may be added, perhaps after a wait for room; one that may not is counted as dropped.
+    /// Whether one more may be added, perhaps after a wait for free memory; one that may not is counted as dropped.
     pub(super) fn admits(&self, on_full: OnFull) -> bool {
+        // The common case first: two loads, and nothing else.
         let admits = !self.is_full()
             || match (self.overflow, on_full) {
                 (_, OnFull::Exceed) => true,
@@ -89,13 +90,13 @@ impl Budget {
         }
     }
 
-    /// Waits for room; false: the budget was closed before there was any.
+    /// Waits for free memory; false: the budget was closed before there was any.
     #[cold]
     fn wait(&self) -> bool {
         let mut waiting = lock(&self.waiting);
         *waiting += 1;
-        // One look decides, since other threads may use up the room before a second one.
-        let has_room = loop {
+        // One look decides, since other threads may use up the memory before a second one.
+        let has_space = loop {
             if !self.is_full() {
                 break true;
             }
@@ -106,7 +107,7 @@ impl Budget {
             waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
         *waiting -= 1;
-        has_room
+        has_space
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -156,6 +157,7 @@ impl Budget {
     /// Ends all waiting, now and later.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        // A thread that misses this looks again after a moment, and finds it closed.
         self.freed.notify_all();
     }
 }

@@ -67,7 +67,7 @@ impl RecordBuffers {
 }
 
 impl RecordWriter {
-    /// Appends a record, unless there is no room for it.
+    /// Appends a record, unless the log's memory is used up.
     pub fn write(&self, record: &Record<'_>) {
         let buffers = &self.buffers;
         if !buffers.budget.admits(self.on_full) {
@@ -125,6 +125,7 @@ impl MergedBatch {
                 used: 0,
             });
         }
+        // Built anew: the records that are left come before those that are gathered now, in each buffer.
         self.next.clear();
         self.until = now;
         for (index, drained) in self.drained.iter_mut().enumerate() {

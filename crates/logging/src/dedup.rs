@@ -71,6 +71,7 @@ impl Deduplicator {
             .extract_if(|_, repeated| is_over(repeated))
             .filter(|(_, repeated)| repeated.len > WRITTEN_LEN)
             .collect();
+        // A map has no order, and counts are read by their time.
         over.sort_by_key(|(_, repeated)| repeated.since);
         over.into_iter()
             .map(|((level, text), repeated)| (level, count_line(&text, &repeated, now)))

@@ -74,7 +74,7 @@ impl ErrorQueue {
         self.notifier.notify(Urgency::Urgent);
     }
 
-    /// Ends all waiting for room, and the thread once it has written everything.
+    /// Ends all waiting for free memory, and the thread once it has written everything.
     pub(super) fn close(&self) {
         self.budget.close();
         self.notifier.notify(Urgency::Stop);
@@ -135,7 +135,7 @@ impl ErrorLogWriter {
         self.queue.budget.account(bytes, self.logs.bytes());
     }
 
-    /// Reports how many lines were dropped, once there is room for the report.
+    /// Reports how many lines were dropped, once the sinks take the report.
     fn report_dropped(&mut self, is_last: bool) {
         self.dropped += self.queue.budget.take_dropped() + self.logs.take_dropped();
         let is_full = self.logs.iter().any(LogSink::is_full);

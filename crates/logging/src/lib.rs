@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use config::failure::{StartFault, plain};
+use config::failure::StartFault;
 use config::typed::{LogOverflow, LogTarget, Logs};
 use telemetry::Names;
 
@@ -63,7 +63,7 @@ pub struct Log {
     errors: Arc<ErrorQueue>,
     has_access: bool,
     overflow: LogOverflow,
-    /// Threads wait for room rather than drop lines. Only then `is_awaited` need be asked.
+    /// Threads wait for free memory rather than drop lines. Only then `is_awaited` need be asked.
     pub keeps_all: bool,
     counts: Arc<RecordCounts>,
     /// Requests to reopen all files so far.
@@ -149,7 +149,7 @@ impl Log {
         logs: &Logs,
         archiver: &Arc<Notifier>,
     ) -> Result<ErrorLogWriter, StartFault> {
-        // A share of the room each: what one of them does not take must not keep lines from the others.
+        // A share of the memory each: what one of them does not take must not keep lines from the others.
         let bound = (errors::BYTES_MAX / logs.errors.len().max(1), logs.overflow);
         let mut opened = Vec::new();
         for meant in &logs.errors {
@@ -181,7 +181,7 @@ impl Log {
         self.errors.put(level, text, OnFull::WaitLater);
     }
 
-    /// Whether a worker has to wait before its next exchange: lines must not be dropped, and there is no room.
+    /// Whether a worker has to wait before its next exchange: lines must not be dropped, and the memory is used up.
     pub fn is_awaited(&self) -> bool {
         self.buffers.budget.is_awaited() || self.errors.budget.is_awaited()
     }
@@ -218,6 +218,7 @@ impl Log {
             let text = "access log: its disk did not take all lines in time; they are lost";
             self.errors.put(Level::Error, text, OnFull::Exceed);
         }
+        // Only now: what the access logs lost was put there just before.
         self.errors.close();
         let time = RETRY * LAST_TRIES + END_GRACE;
         join_within(&threads.errors, time, &mut is_hurried);
@@ -259,20 +260,16 @@ fn target_fault(log: &str, target: &LogTarget, cause: &io::Error) -> StartFault 
         LogTarget::Syslog(_) => (log.to_owned(), Some("is a syslog daemon running here?")),
         LogTarget::Stdout | LogTarget::Stderr => (log.to_owned(), None),
     };
-    StartFault {
-        what: format!("cannot open the {name}"),
-        cause: plain(cause),
-        hint: hint.map(str::to_owned),
+    let fault = StartFault::of_io(format!("cannot open the {name}"), cause);
+    match hint {
+        Some(hint) => fault.with_hint(hint),
+        None => fault,
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn thread_fault(cause: io::Error) -> StartFault {
-    StartFault {
-        what: "cannot open the log's thread".to_owned(),
-        cause: plain(&cause),
-        hint: None,
-    }
+    StartFault::of_io("cannot open the log's thread", &cause)
 }
 
 /// Wall time in nanoseconds since 1970 UTC.

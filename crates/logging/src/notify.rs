@@ -43,6 +43,7 @@ impl Notifier {
     pub(super) fn wait(&self, age: Duration, longest: Duration) -> Urgency {
         let mut pending = self.until(lock(&self.pending), longest, Urgency::Waiting);
         if *pending == Urgency::Waiting {
+            // The thread gathers what comes meanwhile, unless something is urgent.
             pending = self.until(pending, age.min(longest), Urgency::Urgent);
         }
         let seen = *pending;

@@ -48,6 +48,7 @@ impl Schedule {
 
     /// Whether a file of `bytes` is rotated because of its size at `wall_ns`.
     pub(super) fn is_large(&self, bytes: u64, wall_ns: u64) -> bool {
+        // A clock that was set back must not make the pause longer.
         let is_ignored =
             wall_ns < self.ignored_until_ns && self.ignored_until_ns - wall_ns <= POSTPONED_NS;
         self.bytes.is_some_and(|most| bytes > 0 && bytes >= most) && !is_ignored

@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 256 << 10;
 const BATCHES_A_CALL: usize = 16;
 /// Pause after a write that took something, but not all. It doubles with each that takes nothing.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long lines wait for a new file that cannot be created now, as long as there is room for them.
+/// How long lines wait for a new file that cannot be created now, as long as the log has memory for them.
 const NEW_FILE_TIME: Duration = Duration::from_secs(60);
 
 /// Lines for one target.
@@ -40,7 +40,7 @@ pub(super) struct LogSink {
     bytes: usize,
     bytes_max: usize,
     overflow: LogOverflow,
-    /// Lines that were dropped for lack of room.
+    /// Lines that were dropped because the memory was used up.
     dropped: u64,
     /// The target has failed, and lines that it did not take still wait.
     failing: bool,
@@ -116,6 +116,7 @@ impl LogSink {
             // Behind the lines of the old period: they may still wait for a full disk.
             self.queue.push_back(SinkItem::NewFile);
         }
+        // By level, because syslog takes one level in a call.
         let batch = self.batch(level);
         let before = batch.len();
         write(batch);
@@ -222,6 +223,7 @@ impl LogSink {
                 break;
             }
         }
+        // A target that takes something now and then is tried more often than one that takes nothing.
         let longer = self.pause.map_or(PAUSE, |pause| (pause * 2).min(RETRY));
         self.pause = match self.queue.is_empty() {
             true => None,
@@ -277,6 +279,7 @@ impl LogSink {
             taken -= left;
             self.written = 0;
             let mut spare = std::mem::take(bytes);
+            // The memory of the last batch is used again: a busy log would otherwise allocate for each.
             spare.clear();
             self.spare = spare;
             self.queue.pop_front();
@@ -307,7 +310,7 @@ impl LogSink {
         let since = *self.new_file_since.get_or_insert_with(Instant::now);
         let has_time = since.elapsed() < NEW_FILE_TIME && !self.is_full();
         match self.change_file() {
-            // The lines wait, and no longer than there is room for them: a log that is in the wrong file is better
+            // The lines wait, and no longer than there is memory for them: a log that is in the wrong file is better
             // than none.
             Err(fault) if has_time && may_pass(&fault) => {
                 self.failed(&fault);
@@ -316,6 +319,7 @@ impl LogSink {
             Err(fault) => self.keep_old_file(&fault),
             Ok(()) => {}
         }
+        // The next new file has its own time.
         self.new_file_since = None;
         self.queue.pop_front();
         true
@@ -394,8 +398,9 @@ impl SinkItem {
     }
 }
 
-/// Whether the fault may pass by itself: a full disk, no descriptors. Permissions do not come back by themselves.
+/// Whether the fault may pass by itself: a full disk, no descriptors.
 fn may_pass(fault: &io::Error) -> bool {
+    // Permissions do not come back by themselves.
     let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
     let out_of = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
     full.contains(&fault.kind())
@@ -458,7 +463,7 @@ mod tests {
         });
     }
 
-    /// A disk with a line of today and room for no other file, its log, and the time of the next file.
+    /// A disk with a line of today on which no other file can be made, its log, and the time of the next file.
     fn full_disk() -> Option<(Disk, LogSink, u64)> {
         let disk = Disk::new("size=1m,nr_inodes=3")?;
         let mut sink = sink(&disk.0.path().join("a.log"));

@@ -57,6 +57,7 @@ impl<T> LogSinks<T> {
     /// Opens all files again where that was asked for since the last call.
     pub(super) fn reopen_if_asked(&mut self) -> Vec<LogNotice> {
         let reopens = self.reopens.load(Ordering::Acquire);
+        // Several requests before this look are one: the files are opened as they are called now.
         if std::mem::replace(&mut self.reopened, reopens) == reopens {
             return Vec::new();
         }

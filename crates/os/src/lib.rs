@@ -10,15 +10,14 @@ mod invariant;
 mod unnamed;
 
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::io;
-use std::mem::{MaybeUninit, needs_drop, size_of, size_of_val};
+use std::mem::{MaybeUninit, needs_drop, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
+use memmap2::{MmapOptions, MmapRaw};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::fs::{Mode, OFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 
 pub use invariant::{lock, violated};
 pub use unnamed::unnamed_file;
@@ -30,21 +29,7 @@ const DESCRIPTORS_GUESSED: RawFd = 65_536;
 /// Asks the kernel to report a connection only once it has sent something, or after `secs` seconds.
 pub fn set_defer_accept(listener: BorrowedFd<'_>, secs: u32) -> io::Result<()> {
     let value = libc::c_int::try_from(secs).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the descriptor is open for the borrow, and the option value is a live int of the size given.
-    let result = unsafe {
-        libc::setsockopt(
-            listener.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &value)
 }
 
 /// The user and the process at the other end of a connected unix socket; the process is 0 where it is hidden
@@ -55,34 +40,50 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
         uid: libc::uid_t::MAX,
         gid: libc::gid_t::MAX,
     };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the borrow, and the option is written to a live value of the size given.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut bytes,
-        )
-    };
-    if result == 0 {
-        Ok((peer.uid, u32::try_from(peer.pid).unwrap_or(0)))
-    } else {
-        Err(io::Error::last_os_error())
+    option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut peer)?;
+    Ok((peer.uid, u32::try_from(peer.pid).unwrap_or(0)))
+}
+
+/// Reads a socket option of numbers into a value that has them already.
+fn option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &mut T,
+) -> io::Result<()> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_mut(value).cast();
+    // SAFETY: the descriptor is open for the borrow; the kernel writes at most `bytes` bytes of whole
+    // numbers into a value of that size, and their count into `bytes`, both alive.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut bytes) };
+    succeeded(result)
+}
+
+fn set_option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let bytes = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: the descriptor is open for the borrow, and the value is alive and of the size given.
+    succeeded(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes) })
+}
+
+/// What a system call says that gives 0 or leaves an error.
+fn succeeded(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// Blocks SIGPIPE in the calling thread: sendfile has no flag against it, and an application may have
 /// set it back to its deadly default.
 pub fn block_sigpipe() {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the pointer is to a set of our own; sigemptyset initialises it.
-    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: the set is initialised, SIGPIPE is a signal.
-    unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE) };
-    // SAFETY: the set is initialised; the old mask is not asked for.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
+    let _ = SigSet::from(Signal::SIGPIPE).thread_block();
 }
 
 /// Gives SIGTERM and SIGINT their default action back: they end the process.
@@ -137,27 +138,19 @@ fn signal_action(signal: libc::c_int) -> libc::sigaction {
 
 thread_local! {
     /// The mask of a thread that is in the middle of a fork.
-    static MASK: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
+    static MASK: Cell<Option<SigSet>> = const { Cell::new(None) };
 }
 
 /// Holds back all signals of the calling thread.
 pub fn hold_signals() {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the pointer is to a set of our own; sigfillset initialises it.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: the set is initialised, and the mask is written to a place of its size.
-    if unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) } == 0 {
-        // SAFETY: the call has succeeded and written it.
-        MASK.set(Some(unsafe { before.assume_init() }));
-    }
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    MASK.set(before.ok());
 }
 
 /// Gives the calling thread the signals back that `hold_signals` holds; in a forked child too.
 pub fn release_signals() {
     if let Some(mask) = MASK.take() {
-        // SAFETY: the mask was the kernel's; the old one is not asked for.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
+        let _ = mask.thread_set_mask();
     }
 }
 
@@ -183,10 +176,12 @@ pub fn at_fork(
 /// A number in memory that the kernel wipes in every process that is forked from this one.
 pub fn wiped_on_fork() -> io::Result<&'static AtomicU32> {
     let page = Box::leak(Box::new(Mapping::private(rustix::param::page_size())?));
-    let (first, advice) = (page.first.as_ptr(), rustix::mm::Advice::LinuxWipeOnFork);
     // Kernels before 4.14 do not know it: there only children that run the hooks are told apart.
     // SAFETY: the pages are the mapping's own, and stay as they are in this process.
-    let _ = unsafe { rustix::mm::madvise(first, page.bytes, advice) };
+    let _ = unsafe {
+        let advice = rustix::mm::Advice::LinuxWipeOnFork;
+        rustix::mm::madvise(page.0.as_mut_ptr().cast(), page.0.len(), advice)
+    };
     let first = page.place(0, 1).and_then(<[AtomicU32]>::first);
     first.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
@@ -259,15 +254,7 @@ pub fn yield_to_all() {
 
 /// Mapped memory that begins as zeros, and that other processes may write at any time. What is placed there is
 /// borrowed from it; what a process needs until its end is borrowed from a mapping that is leaked.
-pub struct Mapping {
-    first: NonNull<c_void>,
-    bytes: usize,
-}
-
-// SAFETY: it only keeps the memory mapped; what is read and written there is `Sync` by `Placeable`.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
+pub struct Mapping(MmapRaw);
 
 /// What may lie in mapped memory.
 ///
@@ -282,17 +269,8 @@ unsafe impl Placeable for AtomicU32 {}
 impl Mapping {
     /// Memory of this process alone.
     pub fn private(bytes: usize) -> io::Result<Mapping> {
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: the kernel chooses a place where nothing is.
-        let first = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                flags | MapFlags::POPULATE,
-            )
-        };
-        Mapping::at(first?, bytes)
+        let mapped = MmapOptions::new().len(bytes).populate().map_anon()?;
+        Ok(Mapping(mapped.into()))
     }
 
     /// A part of a file of memory (memfd), beginning at a page.
@@ -312,49 +290,26 @@ impl Mapping {
         {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: the kernel chooses a place where nothing is, and the file cannot become shorter.
-        let first = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                // All pages now, so that no request waits for one later.
-                flags | MapFlags::POPULATE,
-                file,
-                offset,
-            )
-        };
-        Mapping::at(first?, bytes)
-    }
-
-    fn at(first: *mut c_void, bytes: usize) -> io::Result<Mapping> {
-        let first = NonNull::new(first).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { first, bytes })
+        // All pages now, so that no request waits for one later.
+        let mut options = MmapOptions::new();
+        let options = options.offset(offset).len(bytes).populate();
+        Ok(Mapping(options.map_raw(&file)?))
     }
 
     /// The `len` things that lie `offset` bytes from its start. `None`: they do not fit, or not there.
     pub fn place<T: Placeable>(&self, offset: usize, len: usize) -> Option<&[T]> {
         const { assert!(!needs_drop::<T>()) };
         let end = len.checked_mul(size_of::<T>())?.checked_add(offset)?;
-        if end > self.bytes {
+        if end > self.0.len() {
             return None;
         }
         // SAFETY: the offset is not behind the mapping's end.
-        let first = unsafe { self.first.cast::<u8>().add(offset) }.cast::<T>();
+        let first = unsafe { self.0.as_mut_ptr().add(offset) }.cast::<T>();
         if !first.is_aligned() {
             return None;
         }
         // SAFETY: they lie within the mapping, which the borrow keeps; any bits are valid, and all is atomics.
-        Some(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the place is this mapping's own; what lies there is borrowed from it, so nobody refers to it.
-        let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "a mapping was not the kernel's");
+        Some(unsafe { std::slice::from_raw_parts(first, len) })
     }
 }
 
@@ -371,31 +326,15 @@ pub fn set_reuseport_program(
         // The kernel only reads it.
         filter: program.as_ptr().cast_mut(),
     };
-    set_socket_option(listener, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+    let option = libc::SO_ATTACH_REUSEPORT_CBPF;
+    set_option(listener, libc::SOL_SOCKET, option, &program)
 }
 
 /// Leaves the choice to the hash again.
 pub fn remove_reuseport_program(listener: BorrowedFd<'_>) -> io::Result<()> {
     let unused: libc::c_int = 0;
-    set_socket_option(listener, libc::SO_DETACH_REUSEPORT_BPF, &unused)
-}
-
-fn set_socket_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the descriptor is open for the borrow, and the value is alive and of the size given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let option = libc::SO_DETACH_REUSEPORT_BPF;
+    set_option(listener, libc::SOL_SOCKET, option, &unused)
 }
 
 /// Connections that wait in a TCP listener's accept queue, and how many may.
@@ -405,23 +344,8 @@ pub fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     const UNACKED: usize = 6;
     const SACKED: usize = 7;
     let mut info = [0_u32; 8];
-    let mut bytes = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the descriptor is open for the borrow; the kernel writes at most `bytes` bytes of whole
-    // numbers into an array of numbers, and their count into `bytes`, both alive.
-    let result = unsafe {
-        libc::getsockopt(
-            listener.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut bytes,
-        )
-    };
-    if result == 0 {
-        Ok((info[UNACKED], info[SACKED]))
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    option(listener, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+    Ok((info[UNACKED], info[SACKED]))
 }
 
 /// Takes over an open descriptor that is known by its number only: one that the service manager or an
@@ -434,35 +358,9 @@ pub fn adopt_fd(number: RawFd) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     // SAFETY: fcntl with F_SETFD takes numbers only, and refuses one under which nothing is open.
-    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    succeeded(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
     // SAFETY: it is open, and by contract it was left to this process to own: each number is taken once.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-/// Whether a program that this process becomes has a descriptor too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inherited {
-    /// It has.
-    Yes,
-    /// It is closed then.
-    No,
-}
-
-/// Says so for each of them.
-pub fn set_inherited(all: &[RawFd], inherited: Inherited) -> io::Result<()> {
-    let flags = match inherited {
-        Inherited::Yes => 0,
-        Inherited::No => libc::FD_CLOEXEC,
-    };
-    for raw in all {
-        // SAFETY: the call changes a flag of a number, whatever it stands for.
-        if unsafe { libc::fcntl(*raw, libc::F_SETFD, flags) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

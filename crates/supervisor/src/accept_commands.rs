@@ -35,6 +35,7 @@ impl Supervisor<'_> {
         for (serial, keys) in changes.stop {
             self.tell_stop_accepting(serial, &keys);
         }
+        // Only what was told counts: an order that cannot be sent belongs to a process that ends.
         self.assignment = after;
     }
 
@@ -57,11 +58,12 @@ impl Supervisor<'_> {
             .collect()
     }
 
-    /// A process that was alone is told anew of sockets that others wait for as well from now on: it may have had
-    /// one for a driver's own, of which the kernel would tell it each time, and did not take turns.
+    /// A process that was alone is told anew of sockets that others wait for as well from now on.
     pub(super) fn share_queues(&mut self) {
         let shared = self.sockets.listeners().into_iter();
         for listener in shared.filter(|listener| listener.is_shared) {
+            // A process may have had the socket for a driver's own, of which the kernel would tell it each time, and
+            // did not take turns.
             let holders = self.assignment.remove(&listener.key);
             for holder in holders.into_iter().flatten() {
                 self.tell_stop_accepting(holder.process, &[holder.listener(listener.key)]);
@@ -71,6 +73,7 @@ impl Supervisor<'_> {
 
     pub(super) fn tell_start_accepting(&mut self, serial: u64, keys: &[ListenerId]) {
         let is_alone = self.serving().is_none_or(|one| one.count() == 1);
+        // As many descriptors as one message takes.
         for keys in keys.chunks(FDS_LEN_MAX) {
             let mut orders = Vec::new();
             let mut fds = Vec::new();

@@ -199,6 +199,7 @@ impl PendingAnswers {
         };
         let answers: Vec<Answered> = self.scaling.iter().copied().filter_map(answer).collect();
         if !answers.is_empty() {
+            // All of them at once: they wait for the same number, the last one that was asked for.
             self.scaling.clear();
         }
         answers
@@ -208,6 +209,8 @@ impl PendingAnswers {
     fn changed(&mut self, processes: &[ProcessFacts], now: Instant) -> Vec<Answered> {
         for one in &mut self.acks {
             let change = &one.change;
+            // A process that ended, or drains where it should confirm a size, will never answer: without this its
+            // client waited until the deadline.
             one.awaited.retain(|serial| {
                 let mut all = processes.iter();
                 all.any(|process| process.serial == *serial && change.may_confirm(process))

@@ -16,7 +16,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Why no process was started. The user that root has become often cannot reach what root could.
+    /// Why no process was started.
     pub(super) fn not_started(&self, error: &io::Error) -> Failure {
         let program = self.command.first().map(Path::new).unwrap_or(Path::new(""));
         let failure = Failure::new(format!(
@@ -27,6 +27,7 @@ impl Program {
         if error.kind() != io::ErrorKind::PermissionDenied {
             return failure;
         }
+        // The user that root has become often cannot reach what root could.
         let uid = rustix::process::geteuid().as_raw();
         failure.with_hint(format!(
             "user {uid} must be allowed to run it, and to enter each folder on the way to it and to what it links to"

@@ -40,19 +40,13 @@ impl Supervisor<'_> {
     fn execute(&mut self, client: ClientId, request: &Request) {
         match *request {
             Request::Stop => self.handle(PlanEvent::Stop(Some(client))),
-            Request::Reload => self.handle(PlanEvent::Reload(ReloadRequest {
-                clients: vec![client],
-                ..ReloadRequest::default()
-            })),
+            Request::Reload => self.reload(vec![client]),
             Request::Reopen => {
                 self.reopen();
                 self.done(client, &Outcome::Done(None));
             }
             Request::Upgrade => self.handle(PlanEvent::Upgrade(Some(client))),
-            Request::Scale { processes, drivers } => {
-                let overrides = Overrides { processes, drivers };
-                self.scale(Some(client), &overrides);
-            }
+            Request::Scale(ref overrides) => self.scale(Some(client), overrides),
             Request::Reshape {
                 ref pool,
                 threads_min,
@@ -63,6 +57,14 @@ impl Supervisor<'_> {
                 self.done(client, &Outcome::Status(Box::new(status)));
             }
         }
+    }
+
+    /// Begins a reload, whose end these clients wait for.
+    pub(super) fn reload(&mut self, clients: Vec<ClientId>) {
+        self.handle(PlanEvent::Reload(ReloadRequest {
+            clients,
+            ..ReloadRequest::default()
+        }));
     }
 
     pub(super) fn done(&mut self, client: ClientId, outcome: &Outcome) {
@@ -79,20 +81,15 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn refuse(&mut self, client: Option<ClientId>, failure: Failure) {
-        match client {
-            Some(client) => self.done(client, &Outcome::Refused(CommandKind::No, failure)),
-            None => talk(&failure.text()),
-        }
-    }
-
-    /// The same for all who wait for it.
-    pub(super) fn refuse_all(&mut self, clients: &[ClientId], failure: &Failure) {
+    /// Tells all clients that wait for something why it is not done; without any, standard error says so.
+    pub(super) fn refuse(&mut self, clients: impl IntoIterator<Item = ClientId>, failure: Failure) {
+        let clients: Vec<ClientId> = clients.into_iter().collect();
         if clients.is_empty() {
-            return self.refuse(None, failure.clone());
+            talk(&failure.text());
         }
+        let outcome = Outcome::Refused(CommandKind::No, failure);
         for client in clients {
-            self.refuse(Some(*client), failure.clone());
+            self.done(client, &outcome);
         }
     }
 
@@ -142,6 +139,7 @@ impl Supervisor<'_> {
         let Some(generation) = self.serving() else {
             return;
         };
+        // At least one: a server without processes would be there and serve nobody.
         let processes = generation.count().saturating_add_signed(step).max(1);
         let overrides = Overrides {
             processes: Some(processes),

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,7 @@ use os::invariant;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, socket_with,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +30,7 @@ pub use clients::ClientId;
 use clients::{CLIENTS_LEN_MAX, ControlClients};
 use config::failure::{Failure, StartFault, plain};
 use config::typed;
+use ipc::listen;
 use lock::{Lock, NoLock};
 pub use messages::{Outcome, Request};
 use place::{Entry, Who};
@@ -156,6 +156,7 @@ impl Control {
                 Ok(socket) => self.take_in(socket, now),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // No descriptor or no memory is left: the listener stays readable, and the loop would spin.
                 Err(_) => {
                     self.resting_until = Some(now + REST);
                     return;
@@ -225,6 +226,7 @@ fn open_somewhere(
             });
         match opened {
             Ok(control) => return Ok((Some(control), Vec::new())),
+            // A server of this configuration runs: another folder would hide one of them from commands.
             Err(Trouble::Taken(fault)) => return Err(fault),
             Err(Trouble::Unusable(error)) => unusable.push(place::unusable(&folder, &error)),
         }
@@ -236,8 +238,7 @@ fn open_somewhere(
     Ok((None, vec![text]))
 }
 
-/// At a path that was named. Its entry in the runtime folder is what lets others find it; without one it is
-/// found by whoever knows the path.
+/// At a path that was named.
 fn open_named(
     path: &Path,
     config_file: Option<&Path>,
@@ -251,6 +252,7 @@ fn open_named(
         Trouble::Taken(fault) => fault,
         Trouble::Unusable(error) => unusable_fault(path, &error),
     })?;
+    // Its entry in the runtime folder is what lets others find it; without one it is found by whoever knows the path.
     let mut unusable = Vec::new();
     for folder in who.folders() {
         let file = folder.join(format!("{}.lock", place::name_of(path)));
@@ -304,42 +306,27 @@ fn open_at(entry: &Entry, lock: &Path, uids: &[u32]) -> Result<Control, Trouble>
     })
 }
 
-/// Removes a socket that nobody listens on. The lock says that no supervisor does, but a path that was named
-/// may be anybody's.
+/// Removes a socket that nobody listens on.
 fn make_way(path: &Path) -> Result<(), Trouble> {
-    let facts = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        facts => facts.map_err(Trouble::Unusable)?,
+    // The lock says that no supervisor listens there, but a path that was named may be anybody's.
+    let cause = match listen::remove_stale(path).map_err(|error| (error.kind(), error)) {
+        Ok(()) => return Ok(()),
+        Err((io::ErrorKind::AlreadyExists, _)) => "it is there already, and is no socket",
+        Err((io::ErrorKind::AddrInUse, _)) => "another program listens there",
+        Err((_, error)) => return Err(Trouble::Unusable(error)),
     };
-    if !facts.file_type().is_socket() {
-        let cause = "it is there already, and is no socket";
-        return Err(Trouble::Taken(fault(path, cause, "name another path")));
-    }
-    // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
-    let probed = unix_socket().and_then(|socket| {
-        let address = SocketAddrUnix::new(path)?;
-        Ok(connect(&socket, &address)?)
-    });
-    match probed {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(Trouble::Unusable)
-        }
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(Trouble::Unusable(error)),
-        _ => {
-            let cause = "another program listens there";
-            Err(Trouble::Taken(fault(path, cause, "name another path")))
-        }
-    }
+    Err(Trouble::Taken(fault(path, cause, "name another path")))
 }
 
 fn listen_at(path: &Path) -> io::Result<(OwnedFd, Node)> {
-    let socket = unix_socket()?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let ready = || {
         // Everybody may connect, so that everybody gets an answer: who may command is seen by their
         // credentials.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-        listen(&socket, BACKLOG)?;
+        rustix::net::listen(&socket, BACKLOG)?;
         let facts = fs::symlink_metadata(path)?;
         Ok(Node {
             path: path.to_owned(),
@@ -349,12 +336,6 @@ fn listen_at(path: &Path) -> io::Result<(OwnedFd, Node)> {
     };
     let node = ready().inspect_err(|_: &io::Error| drop(fs::remove_file(path)))?;
     Ok((socket, node))
-}
-
-fn unix_socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    Ok(socket)
 }
 
 fn taken(path: &Path, pid: Option<u32>) -> StartFault {
@@ -377,7 +358,6 @@ fn taken(path: &Path, pid: Option<u32>) -> StartFault {
 fn unusable_fault(path: &Path, error: &io::Error) -> StartFault {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "its folder must be there",
-        io::ErrorKind::InvalidFilename => "a socket's path has at most 107 bytes",
         _ => "this user must be able to create files in its folder",
     };
     fault(path, &plain(error), hint)

@@ -52,12 +52,12 @@ impl Supervisor<'_> {
         self.forget_unknown_ends();
     }
 
-    /// No other process forks what a template has not forked. A process that it forked without a report finds its
-    /// channel closed and exits.
+    /// No other process forks what a template has not forked.
     fn drop_unforked(&mut self, generation: u64) {
         let is_meant =
             |process: &mut ChildProcess| process.generation == generation && process.is_unforked();
         let unforked: Vec<ChildProcess> = self.processes.extract_if(.., is_meant).collect();
+        // A process that it forked without a report finds its channel closed and exits.
         for process in unforked {
             self.keep_counts(&process);
         }
@@ -65,6 +65,7 @@ impl Supervisor<'_> {
 
     /// The exit of a process that its template has seen, but died before it could report it, is found here.
     fn note_vanished(&mut self, generation: u64) {
+        // By signal 0: a process whose end nobody has collected would still be found, and then its own event follows.
         let is_gone = |process: &&ChildProcess| {
             let is_there = process.pid().map(rustix::process::test_kill_process);
             process.generation == generation && is_there == Some(Err(Errno::SRCH))
@@ -78,10 +79,10 @@ impl Supervisor<'_> {
         gone.into_iter().for_each(|serial| self.gone(serial, None));
     }
 
-    /// Ends of strangers are forgotten when they can no longer turn out to be those of processes: their ids
-    /// are given anew.
+    /// Ends of strangers are forgotten when they can no longer turn out to be those of processes.
     fn forget_unknown_ends(&mut self) {
         if !self.processes.iter().any(ChildProcess::is_unforked) {
+            // Their ids are given anew: a later process of the same number would be taken for dead.
             self.unknown_ends.clear();
         }
     }
@@ -98,6 +99,8 @@ impl Supervisor<'_> {
     }
 
     fn take_events_of(&mut self, serial: u64) {
+        // Until there is nothing left: an event can take the process out of the list, so that it is looked up each
+        // time.
         while let Some(received) = self.by_serial(serial).and_then(ChildProcess::receive) {
             self.process_event(serial, received.message, received.fds);
         }
@@ -111,6 +114,7 @@ impl Supervisor<'_> {
         match notice {
             ProcessEvent::Ready { python, modules } => {
                 if process.state == ProcessState::Starting {
+                    // Its start is timed no longer; sockets follow with the next assignment.
                     process.state = ProcessState::Ready;
                     process.ready = Some(process.started.elapsed());
                     process.python = python;
@@ -159,8 +163,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Templates fork in the order of the commands: this is the first process that is not forked yet.
     fn forked(&mut self, generation: u64, body: ProcessHandle) {
+        // Templates fork in the order of the commands, so that the first process which is not forked yet is meant.
         let unforked = self
             .processes
             .iter_mut()

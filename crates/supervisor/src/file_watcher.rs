@@ -70,8 +70,8 @@ impl FileWatcher {
     /// left out, and no symbolic link below them is followed.
     pub(super) fn new(dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> FileWatcher {
         let mut watcher = FileWatcher::scanning(dirs, files, now);
-        let remote = watcher.filter.roots().find(|(root, _)| is_remote(root));
-        if let Some((root, _)) = remote {
+        let remote = watcher.filter.roots.keys().find(|root| is_remote(root));
+        if let Some(root) = remote {
             let cause = format!("`{}` is on a network file system", root.display());
             watcher.warn_of_scans(&cause);
         } else {
@@ -80,6 +80,7 @@ impl FileWatcher {
                 Err(error) => watcher.warn_of_scans(&cause(&error)),
             }
         }
+        // Without a look at what is there, everything would be new at the first change.
         watcher.renew();
         watcher
     }
@@ -148,6 +149,7 @@ impl FileWatcher {
             });
         }
         let due = self.pending.take_if(|pending| pending.due() <= now)?;
+        // Also where a path is known already: the folders that came with it are watched from here on.
         let found = self.renew();
         due.path.or(found)
     }
@@ -193,6 +195,7 @@ impl FileWatcher {
                 "there are more than {FOLDERS_LEN_MAX} folders to watch: changes in the deepest ones are not noticed"
             ));
         }
+        // Against the one before, whatever was reported: a report says only that something may have changed.
         let found = self.snapshot.first_difference(&next);
         self.snapshot = next;
         found

@@ -93,6 +93,7 @@ impl Fleet<'_> {
         if let Some(action) = one {
             return vec![action];
         }
+        // After all that must be started: what drains may be needed as long as its successor is not there.
         let surplus = self.surplus();
         if surplus.is_empty() && self.is_hopeless(now) {
             return vec![ProcessAction::GiveUp];
@@ -108,6 +109,7 @@ impl Fleet<'_> {
             RestartDecision::Wait(until) if !self.plan.is_stopping() => Some(until),
             _ => None,
         });
+        // A start that may happen now is no deadline: it has been done before the supervisor sleeps.
         deadlines.chain(waits).min()
     }
 
@@ -169,6 +171,7 @@ impl Fleet<'_> {
 
     fn promotion(&self) -> Option<ProcessAction> {
         let next = self.slots(self.plan.next()?)?;
+        // Whole or not at all: half a generation would serve with two versions of the application at once.
         self.is_whole(next).then_some(ProcessAction::Promote)
     }
 
@@ -272,8 +275,9 @@ impl<'f> Slots<'f> {
         self.lives.iter().chain(self.template)
     }
 
-    /// Whether nothing more is tried for some slot: it will never be whole.
+    /// Whether nothing more is tried for some slot.
     pub(super) fn has_gaps_for_good(&self, now: Instant) -> bool {
+        // The generation will never be whole then.
         self.histories()
             .any(|life| life.next(now) == RestartDecision::GiveUp)
     }

@@ -72,6 +72,7 @@ impl Generation {
     /// Has more or fewer places from now on.
     pub(super) fn resize(&mut self, count: usize) {
         invariant!(count > 0, "generation {} is to have no process", self.id);
+        // What has become of the processes in the slots that stay is kept.
         self.lives.resize(count, RestartHistory::default());
         self.config.processes.count = count;
     }
@@ -92,8 +93,9 @@ impl Generation {
         self.reshaped.iter().map(|pool| &self.config.pools[*pool])
     }
 
-    /// A template forks its processes. A page of faults needs no application.
+    /// A template forks its processes.
     pub(super) fn has_template(&self) -> bool {
+        // A page of faults needs no application.
         self.config.processes.preload && self.payload.failure.is_none()
     }
 

@@ -2,19 +2,19 @@
 //! accepted, whether a process has reached a limit of `process_*_max`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use os::invariant;
 
 use super::commands::{Ending, duration};
 use super::listener_assignment::Holder;
-use super::process::ChildProcess;
 use super::recycling::Wear;
 use super::service_manager::Manager;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
 use ipc::SupervisorCommand;
-use ipc::stats::Glance;
+use ipc::stats::DriverStats;
 
 /// Beats that a driver has to miss in a row: after one alone, the machine may have stood still.
 const MISSED_MAX: u32 = 3;
@@ -112,12 +112,12 @@ impl Supervisor<'_> {
             if !process.is_serving() {
                 continue;
             }
-            let answered = process
-                .view
-                .as_ref()
-                .and_then(|view| view.counters().beats().into_iter().min());
+            let beats = process.drivers().iter().map(|one| one.heartbeat.count());
+            let answered = beats.min();
             let pulse = &mut process.pulse;
             match answered {
+                // A beat that is not answered by the next one is missed; an answer to the last one starts the count
+                // anew.
                 Some(beat) if beat < pulse.sent => pulse.missed += 1,
                 _ => pulse.missed = 0,
             }
@@ -144,17 +144,20 @@ impl Supervisor<'_> {
                 continue;
             }
             let wear = Wear {
-                requests: process.glances().iter().map(|one| one.received).sum(),
+                requests: (process.drivers().iter())
+                    .map(|one| one.received.count())
+                    .sum(),
                 age: now.saturating_duration_since(process.started),
                 resident_bytes: process.pid().map_or(0, super::status::resident_bytes),
             };
+            // Only noted: the fleet decides when its successor may start, one at a time.
             process.worn = process.bounds.passed(&wear);
         }
     }
 
-    /// A connection that waits although its driver has accepted nothing for a while is given to another driver. A
-    /// rescuer that does not come either gets another one beside it.
+    /// A connection that waits although its driver has accepted nothing for a while is given to another driver.
     fn look_for_stalls(&mut self, now: Instant, stall: Duration) {
+        // A rescuer that does not come either gets another one beside it.
         let holders = self.holders();
         let mut stuck = Vec::new();
         for (socket, depth) in self.sockets.waiting() {
@@ -190,7 +193,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether connections have waited in a socket for so long. When its driver is back, its rescue ends.
+    /// Whether connections have waited in a socket for so long.
     fn is_stuck(
         &mut self,
         socket: SocketKey,
@@ -199,6 +202,7 @@ impl Supervisor<'_> {
         now: Instant,
         stall: Duration,
     ) -> bool {
+        // When its driver is back, its rescue ends.
         let is_rescued = self.health.rescues.contains_key(&socket);
         if waiting == 0 && !is_rescued {
             self.health.waiting.remove(&socket);
@@ -227,6 +231,7 @@ impl Supervisor<'_> {
 
     /// No driver accepts from another's socket any more.
     pub(super) fn end_rescues(&mut self) {
+        // What was seen is about holders that may have changed: the next look begins anew.
         self.health.waiting.clear();
         for (socket, rescues) in std::mem::take(&mut self.health.rescues) {
             for rescue in rescues {
@@ -237,8 +242,10 @@ impl Supervisor<'_> {
 
     /// What a driver has accepted from its own sockets.
     fn accepted_by(&self, holder: &Holder) -> u64 {
-        let driver = self.glance(holder.process, holder.driver);
-        driver.accepted - driver.stall_takeovers.min(driver.accepted)
+        self.driver(holder).map_or(0, |driver| {
+            let accepted = driver.accepted.count();
+            accepted - driver.stall_takeovers.count().min(accepted)
+        })
     }
 
     /// What those have accepted, from wherever, who come to a socket's rescue.
@@ -246,16 +253,14 @@ impl Supervisor<'_> {
         let rescues = self.health.rescues.get(&socket);
         let rescues = rescues.into_iter().flatten();
         rescues
-            .map(|rescue| self.glance(rescue.process, rescue.driver).accepted)
+            .filter_map(|rescue| Some(self.driver(rescue)?.accepted.count()))
             .sum()
     }
 
-    fn glance(&self, process: u64, driver: u16) -> Glance {
+    fn driver(&self, holder: &Holder) -> Option<&DriverStats> {
         let mut all = self.processes.iter();
-        let process = all.find(|one| one.serial == process);
-        let glances = process.map(ChildProcess::glances).unwrap_or_default();
-        let glance = glances.get(usize::from(driver));
-        glance.copied().unwrap_or_default()
+        let process = all.find(|one| one.serial == holder.process)?;
+        process.drivers().get(usize::from(holder.driver))
     }
 
     /// The driver with the fewest connections that has not come to this socket's rescue yet; another process's if
@@ -274,7 +279,7 @@ impl Supervisor<'_> {
             let is_asked = asked.iter().any(|rescue| rescue.process == serial);
             let is_suspect = is_asked || suspects.contains(&serial);
             let is_same = serial == stuck.process;
-            for (driver, counted) in (0_u16..).zip(process.glances()) {
+            for (driver, counted) in (0_u16..).zip(process.drivers()) {
                 let rescue = Holder {
                     process: serial,
                     driver,
@@ -282,7 +287,9 @@ impl Supervisor<'_> {
                 if (is_same && driver == stuck.driver) || asked.contains(&rescue) {
                     continue;
                 }
-                let rank = (is_suspect, is_same, counted.open);
+                // In this order: one that is stuck itself would not come, and of the others another process is the
+                // surest to be alive.
+                let rank = (is_suspect, is_same, counted.open.load(Ordering::Relaxed));
                 if best.is_none_or(|(least, _)| rank < least) {
                     best = Some((rank, rescue));
                 }
@@ -300,6 +307,7 @@ fn is_due(due: &mut Option<Instant>, now: Instant, every: Duration) -> bool {
             let every = every.max(Duration::from_millis(20));
             let first = due.is_none();
             *due = Some(now + every);
+            // The first time only begins the count: nothing has happened yet that could be looked at.
             !first
         }
     }

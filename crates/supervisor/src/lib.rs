@@ -72,7 +72,7 @@ use control::status::AddressStatus;
 use file_watcher::FileWatcher;
 use fleet::Fleet;
 use generation::Generation;
-use plan::{GenerationPlan, PlanEvent, PlanState, ReloadRequest};
+use plan::{GenerationPlan, PlanEvent, PlanState};
 use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
 use service_manager::Manager;
@@ -309,6 +309,7 @@ impl<'s> Supervisor<'s> {
     fn begin_with(&mut self, state: PlanState, generation: Generation) {
         self.plan = GenerationPlan::from(state);
         let made = &mut self.lifetime.generations_made;
+        // After an upgrade the number of the generation can be below those that were made: no number is given twice.
         *made = generation.id.max(*made);
         self.generations.insert(generation.id, generation);
     }
@@ -337,6 +338,7 @@ impl<'s> Supervisor<'s> {
     }
 
     fn close(mut self) -> i32 {
+        // Before the pid file: where that is gone, the next start may listen on the same addresses.
         self.sockets.end();
         drop(self.pid_file.take());
         // Files of sockets were removed when the stop began: other programs may use their names by now.
@@ -383,7 +385,7 @@ impl<'s> Supervisor<'s> {
             match signal {
                 SIGTERM | SIGINT => self.handle(PlanEvent::Stop(None)),
                 SIGQUIT => self.handle(PlanEvent::Quit),
-                SIGHUP => self.handle(PlanEvent::Reload(ReloadRequest::default())),
+                SIGHUP => self.reload(Vec::new()),
                 SIGUSR1 => self.reopen(),
                 SIGUSR2 => self.handle(PlanEvent::Upgrade(None)),
                 SIGTTIN => self.scale_by(1),
@@ -391,6 +393,7 @@ impl<'s> Supervisor<'s> {
                 _ => {}
             }
         }
+        // Whatever the signals were: several ends make one SIGCHLD, and it may have come together with another signal.
         self.reap();
     }
 
@@ -452,6 +455,8 @@ impl<'s> Supervisor<'s> {
                 let segment = self.counters.allot(&shape)?;
                 process.segment = Some(segment);
                 process.view = Some(self.counters.view(&segment)?);
+                // The process maps its segment by this descriptor; the segment is allotted before, so that it is there
+                // when the process looks.
                 fds.push(self.counters.file().try_clone_to_owned()?);
             }
             let identity = Identity {

@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use os::invariant;
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 
 use super::control::ClientId;
 use config::failure::Failure;
@@ -135,11 +136,14 @@ pub(super) struct ReloadRequest {
 }
 
 /// What `scale` asks for in place of the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Overrides {
-    /// Processes.
+    /// Processes; as configured without.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,
-    /// Drivers of each.
+    /// Drivers of each; as configured without.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub drivers: Option<usize>,
 }
 
@@ -324,6 +328,8 @@ impl GenerationPlan {
             } => (*next, Some(*serving), Some(take(request))),
             _ => return Vec::new(),
         };
+        // The reload that waits is begun after this one has taken over: it would otherwise replace a generation that
+        // never served.
         self.state = PlanState::Steady { serving: next };
         let mut actions = vec![PlanAction::TakeOver { old, request }];
         actions.extend(self.queued());
@@ -342,6 +348,7 @@ impl GenerationPlan {
             }
             _ => other,
         };
+        // Also where nothing was replaced: a page of faults that came too late is forgotten itself.
         vec![PlanAction::Discard(replaced)]
     }
 
@@ -378,6 +385,7 @@ impl GenerationPlan {
     }
 
     fn upgrade(&mut self, client: Option<ClientId>) -> Vec<PlanAction> {
+        // Refused and not queued: the new program would take over a state that is about to change.
         let obstacle = match self.state {
             PlanState::Steady { .. } => return vec![PlanAction::StartProbe(client)],
             PlanState::Starting { .. } => "the server has not begun to serve yet",
@@ -432,6 +440,7 @@ impl GenerationPlan {
             actions.push(PlanAction::Cut);
             return actions;
         };
+        // A second one changes nothing: what is cut cannot be cut again.
         match std::mem::replace(urgency, StopMode::Cut) {
             StopMode::Drain => vec![PlanAction::Cut],
             StopMode::Cut => Vec::new(),
@@ -450,6 +459,7 @@ impl GenerationPlan {
         let mut actions = Vec::new();
         let generation = served.or(next);
         actions.extend(generation.map(|generation| PlanAction::BeginStop { generation }));
+        // The next one has no connections yet, and is forgotten.
         actions.extend(next.map(PlanAction::Discard));
         let why = "the server was told to stop meanwhile";
         match std::mem::replace(&mut self.state, stopping) {

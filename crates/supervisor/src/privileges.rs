@@ -83,8 +83,7 @@ pub(crate) fn drop_to(identity: &UserIdentity) -> Result<(), StartFault> {
     })
 }
 
-/// Lets this thread alone have the rights of user and group, and none beside them, until it ends: the system
-/// calls themselves know threads only, it is the C library that makes all of them follow.
+/// Lets this thread alone have the rights of user and group, and none beside them, until it ends.
 pub(crate) fn lower_thread(identity: &UserIdentity) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     if is_already(uid, gid) {
@@ -96,6 +95,7 @@ pub(crate) fn lower_thread(identity: &UserIdentity) -> io::Result<()> {
     };
     let raw = |gid: &Gid| rustix::process::Gid::from_raw(gid.as_raw());
     let groups: Vec<_> = groups.iter().map(raw).collect();
+    // The system calls themselves know threads only; it is the C library that makes all threads follow.
     set_thread_groups(&groups)?;
     set_thread_gid(raw(&gid))?;
     set_thread_uid(rustix::process::Uid::from_raw(identity.uid))?;
@@ -121,6 +121,7 @@ pub(crate) fn keep_through_exec() -> io::Result<()> {
     let mut sets = capabilities(None)?;
     sets.inheritable = sets.permitted & KEPT;
     set_capabilities(None, sets)?;
+    // The ambient set takes only what is permitted and inheritable, capabilities(7): otherwise the call would fail.
     if sets.inheritable == KEPT {
         configure_capability_in_ambient_set(KEPT, true)?;
     }
@@ -141,9 +142,9 @@ pub(crate) fn give_file(path: &Path, identity: &UserIdentity) -> io::Result<()> 
     std::os::unix::fs::lchown(path, Some(identity.uid), Some(identity.gid))
 }
 
-/// The same for an open one. Sockets share an address only with those of the same user, and this is what
-/// makes it theirs.
+/// The same for an open one.
 pub(crate) fn give_descriptor(file: BorrowedFd<'_>, identity: &UserIdentity) -> io::Result<()> {
+    // Sockets share an address only with those of the same user, and this is what makes it theirs.
     std::os::unix::fs::fchown(file, Some(identity.uid), Some(identity.gid))
 }
 

@@ -37,9 +37,10 @@ pub fn spooled_file(dir: &Path, user: &str, group: &str) -> io::Result<()> {
     })
 }
 
-/// This thread keeps the rights that it is left with: it is to end.
+/// This thread keeps the rights that it is left with.
 fn made_by(dir: &Path, identity: Option<&UserIdentity>) -> io::Result<()> {
     if let Some(identity) = identity
+        // The thread ends after this: its rights do not come back.
         && privileges::lower_thread(identity).is_err()
     {
         return Ok(());

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
 use config::failure::Failure;
-use ipc::stats::{Glance, Segment, StatsSnapshot, View};
+use ipc::stats::{DriverStats, Segment, StatsSnapshot, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 
 use super::argv::Program;
@@ -144,6 +144,7 @@ impl ChildProcess {
         // This side's copy of its end is closed when this returns: only then does the end of the process end the channel.
         let theirs = theirs.into_fd();
         let pid = program.start(&theirs)?;
+        // By the pidfd no other process is ever signalled, even where the id has been given anew.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let pid = pid.as_raw_nonzero().get();
         let body = ProcessHandle::Alive { pid, pidfd };
@@ -153,6 +154,7 @@ impl ChildProcess {
     /// Has a template fork one.
     pub(super) fn fork(template: &mut ChildProcess, slot: usize) -> io::Result<ChildProcess> {
         let (ours, theirs) = Channel::pair()?;
+        // The other end goes along with the order; no copy stays here, so that the end of the process ends the channel.
         template.tell(SupervisorCommand::Fork, vec![theirs.into_fd()]);
         let (role, generation) = (Role::Serving, template.generation);
         Ok(Self::new(
@@ -175,6 +177,7 @@ impl ChildProcess {
         if !is_repeated || self.outbox.len() < OUTBOX_LEN_MAX {
             self.outbox.push_back((order, fds));
         }
+        // At once where the channel takes it; what stays is sent when the loop finds it writable.
         self.flush();
     }
 
@@ -241,11 +244,10 @@ impl ChildProcess {
             .unwrap_or_default()
     }
 
-    /// Its drivers' numbers, in short.
-    pub(super) fn glances(&self) -> Vec<Glance> {
+    /// Its drivers' counters; none before it has any.
+    pub(super) fn drivers(&self) -> &[DriverStats] {
         let view = self.view.as_ref();
-        view.map(|view| view.counters().glances())
-            .unwrap_or_default()
+        view.map_or(&[], |view| view.counters().drivers)
     }
 
     /// Its id for people.
@@ -283,11 +285,11 @@ impl ChildProcess {
         Some(now.saturating_duration_since(began))
     }
 
-    /// Lets it end when its connections have, until the deadline. One that has none is killed: it has not begun to
-    /// serve, or is a template.
+    /// Lets it end when its connections have, until the deadline.
     pub(super) fn drain(&mut self, order: &SupervisorCommand, deadline: Instant) {
         match (self.state, self.role) {
             (ProcessState::Killed(_), _) => {}
+            // It has no connections: it has not begun to serve, or is a template.
             (ProcessState::Starting, _) | (_, Role::Template) => self.kill_for(Ending::Meant),
             (ProcessState::Ready | ProcessState::Draining { .. }, Role::Serving) => {
                 self.tell(order.clone(), Vec::new());

@@ -72,7 +72,7 @@ impl Supervisor<'_> {
         found.expect("decisions are about processes that are there")
     }
 
-    /// Lets processes end when their connections have. Those that drain already go on as they were told.
+    /// Lets processes end when their connections have.
     pub(super) fn drain_where(&mut self, is_meant: impl Fn(&ChildProcess) -> bool) {
         let timeout = self.drain_timeout_of(self.plan.serving().or(self.plan.next()));
         let order = SupervisorCommand::Drain {
@@ -81,6 +81,7 @@ impl Supervisor<'_> {
             is_patient: true,
             timeout_ms: millis(timeout),
         };
+        // Those that drain already go on as they were told.
         let is_meant = |one: &&mut ChildProcess| {
             !matches!(one.state, ProcessState::Draining { .. }) && is_meant(one)
         };
@@ -110,6 +111,7 @@ impl Supervisor<'_> {
                     say(&format!("{} {how} while it drained", process.name()));
                 }
             }
+            // Nothing is to be said: it was not needed any more.
             ProcessState::Killed(Ending::Meant) => {}
             ProcessState::Starting => {
                 let failure = process.failure.clone().unwrap_or_else(|| {
@@ -135,6 +137,7 @@ impl Supervisor<'_> {
         if let Some(segment) = process.segment {
             self.counters.free(segment);
         }
+        // Without gauges: what was open or under way ended with it.
         self.lifetime.gone.add(&last.clone().without_gauges());
         last
     }
@@ -163,8 +166,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A start has failed. The generation that is to come is given up when it said why; one that serves
-    /// tries again, later each time.
+    /// A start has failed.
     fn failed_to_start(&mut self, process: &ChildProcess, failure: Failure, is_told: bool) {
         let now = Instant::now();
         let (id, role, slot) = (process.generation, process.role, process.slot);
@@ -174,6 +176,7 @@ impl Supervisor<'_> {
             history.failed_starts()
         });
         let is_next = self.plan.next() == Some(id);
+        // The generation that is to come is given up when it said why; one that serves tries again, later each time.
         if is_next && (is_told || self.plan.serving().is_some()) {
             return self.next_failed(failure);
         }

@@ -83,35 +83,26 @@ mod tests {
 
     #[test]
     fn says_which_bound_was_passed() {
-        let bounds = Bounds::new(&meant(), 0.0);
-        let wear = Wear::default();
-        assert_eq!(bounds.passed(&wear), None);
-        let busy = Wear {
-            requests: 1000,
-            ..wear
+        let check = |meant: &Recycling, requests, resident_bytes, secs, expect: Option<&str>| {
+            let age = Duration::from_secs(secs);
+            let wear = Wear {
+                requests,
+                age,
+                resident_bytes,
+            };
+            let passed = Bounds::new(meant, 0.0).passed(&wear);
+            assert_eq!(passed.as_deref(), expect, "{wear:?}");
         };
-        assert_eq!(bounds.passed(&busy).unwrap(), "after 1000 requests");
-        let fat = Wear {
-            resident_bytes: 3 << 29,
-            ..wear
-        };
-        assert!(bounds.passed(&fat).unwrap().contains("1536 MiB"));
-        let old = Wear {
-            age: Duration::from_secs(100),
-            ..wear
-        };
-        assert_eq!(bounds.passed(&old).unwrap(), "after 100.0 s");
-    }
-
-    #[test]
-    fn without_bounds_nothing_is_replaced() {
-        let bounds = Bounds::new(&Recycling::default(), 0.5);
-        assert!(!bounds.is_any());
-        let wear = Wear {
-            requests: u64::MAX,
-            age: Duration::MAX,
-            resident_bytes: u64::MAX,
-        };
-        assert_eq!(bounds.passed(&wear), None);
+        check(&meant(), 0, 0, 0, None);
+        check(&meant(), 1000, 0, 0, Some("after 1000 requests"));
+        check(
+            &meant(),
+            0,
+            3 << 29,
+            0,
+            Some("at 1536 MiB of resident memory"),
+        );
+        check(&meant(), 0, 0, 100, Some("after 100.0 s"));
+        check(&Recycling::default(), u64::MAX, u64::MAX, u64::MAX, None);
     }
 }

@@ -43,7 +43,7 @@ impl Supervisor<'_> {
                 self.tell_ready();
                 say("reload: the new generation could not start: the old one goes on serving");
             }
-            PlanAction::Refuse { clients, failure } => self.refuse_all(&clients, &failure),
+            PlanAction::Refuse { clients, failure } => self.refuse(clients, failure),
             PlanAction::StartProbe(client) => self.start_probe(client),
             PlanAction::KillProbe(pid) => super::upgrade::kill(pid),
             PlanAction::BecomeNew { client, waiting } => self.become_new(client, &waiting),
@@ -55,6 +55,7 @@ impl Supervisor<'_> {
 
     /// Reads the configuration and makes a generation of it, whose processes start beside those that serve.
     fn prepare(&mut self, request: ReloadRequest) {
+        // `tell_ready` ends it, whether it succeeds or not: systemd would wait for that, and then kill what serves.
         self.tell_manager(Manager::is_reloading);
         match self.read_generation(&request) {
             Ok(generation) => {
@@ -72,7 +73,7 @@ impl Supervisor<'_> {
                 }
                 say("reload: the configuration has faults: the old generation goes on serving");
                 if !request.clients.is_empty() {
-                    self.refuse_all(&request.clients, &joined(&failures));
+                    self.refuse(request.clients, joined(&failures));
                 }
             }
         }
@@ -159,6 +160,7 @@ impl Supervisor<'_> {
             .serving()
             .is_some_and(|serving| serving.payload.failure.is_none())
         {
+            // What serves now has started: the failure of another generation is history.
             self.last_failure = None;
         }
         self.watch_code();
@@ -245,6 +247,7 @@ impl Supervisor<'_> {
         let (config, notes) = (failed.config.clone(), failed.notes.clone());
         let mut page = Generation::new(id, config, notes, payload)
             .map_err(|error| Failure::new(format!("cannot show the fault: {}", plain(&error))))?;
+        // The page takes the place of the generation with its sockets: a second change of them could not be had.
         (page.change, page.made) = (failed.change.take(), failed.made);
         self.lifetime.generations_made = id;
         self.generations.insert(id, page);
@@ -261,6 +264,7 @@ impl Supervisor<'_> {
 
     /// Under development, watches the code of what serves or is to serve.
     pub(super) fn watch_code(&mut self) {
+        // The next one first: a change of its code must make it new, also before it serves.
         let generation = self.next_generation().or_else(|| self.serving());
         let Some(generation) = generation else { return };
         let Some(development) = &generation.config.processes.development else {

@@ -21,6 +21,7 @@ impl Supervisor<'_> {
     pub(super) fn note_answers(&mut self, event: AnswerEvent) {
         let before = std::mem::replace(&mut self.answers, PendingAnswers::new(0));
         let (answers, given) = before.step(event);
+        // Before the answers are given: giving one can lead to the next event.
         self.answers = answers;
         for answer in given {
             self.give_answer(answer);
@@ -37,13 +38,7 @@ impl Supervisor<'_> {
     ) {
         // A process does not confirm an order of number 0: the client would wait until the deadline.
         invariant!(number > 0, "an order without a number is to be confirmed");
-        let mut awaited = BTreeSet::new();
-        for process in &mut self.processes {
-            if process.generation == generation && process.is_serving() {
-                process.tell(order.clone(), Vec::new());
-                awaited.insert(process.serial);
-            }
-        }
+        let awaited = self.tell_serving_of(generation, order);
         let now = Instant::now();
         self.note_answers(AnswerEvent::Asked {
             number,
@@ -51,6 +46,20 @@ impl Supervisor<'_> {
             awaited,
             now,
         });
+    }
+
+    /// Gives an order to the processes that serve in a generation; gives these.
+    pub(super) fn tell_serving_of(
+        &mut self,
+        generation: u64,
+        order: &SupervisorCommand,
+    ) -> BTreeSet<u64> {
+        let its = |one: &&mut ChildProcess| one.generation == generation && one.is_serving();
+        let told = self.processes.iter_mut().filter(its).map(|process| {
+            process.tell(order.clone(), Vec::new());
+            process.serial
+        });
+        told.collect()
     }
 
     /// Answers the clients that wait no longer.
@@ -72,6 +81,7 @@ impl Supervisor<'_> {
             return ScaleProgress::UnderWay;
         };
         let (id, count) = (serving.id, serving.count());
+        // By slots: two processes in one of them, an old and a new one, are not two of those that were asked for.
         if (0..count).all(|slot| self.at(id, slot).any(ChildProcess::is_serving)) {
             return ScaleProgress::Whole(count);
         }

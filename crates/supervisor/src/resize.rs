@@ -9,7 +9,6 @@ use super::answers::AwaitedChange;
 use super::commands::counted;
 use super::control::ClientId;
 use super::generation::Generation;
-use super::process::ChildProcess;
 use config::failure::Failure;
 use config::nearest;
 use config::typed::{Config, PoolConfig};
@@ -58,10 +57,7 @@ impl Supervisor<'_> {
         // Its processes that can serve already were told the sizes before this one.
         let command = SupervisorCommand::reshape(&next.config.pools[index], 0);
         let id = next.id;
-        let its = |process: &&mut ChildProcess| process.generation == id && process.is_serving();
-        for process in self.processes.iter_mut().filter(its) {
-            process.tell(command.clone(), Vec::new());
-        }
+        self.tell_serving_of(id, &command);
     }
 
     /// To a process that knows only what is written: the sizes that pools have by now.
@@ -82,6 +78,7 @@ impl Generation {
     pub(super) fn keep_sizes(&mut self, other: &Generation) {
         for pool in other.reshaped() {
             let threads = (pool.threads_min, pool.threads_max);
+            // A pool that the new configuration does not have, or that it makes too small, is left as it is written.
             if let Ok(index) = chosen(&self.config, &pool.name, threads) {
                 self.reshape(index, threads.0, threads.1);
             }

@@ -40,6 +40,8 @@ impl RestartHistory {
         match served {
             None => self.failed_starts += 1,
             Some(served) => {
+                // A start that has served is none that failed, even if it crashed at once: then `early_ends` slows the
+                // next ones.
                 self.failed_starts = 0;
                 self.early_ends = match served < PROVEN {
                     true => self.early_ends + 1,

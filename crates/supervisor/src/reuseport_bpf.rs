@@ -22,6 +22,7 @@ impl BpfProgram {
     /// The program that an address needs which has `held` sockets and wants connections on the first
     /// `wanted`; none when the kernel's hash does it.
     pub(crate) fn wanted(by: Steering, wanted: usize, held: usize) -> Option<BpfProgram> {
+        // The kernel's hash spreads over all sockets of an address: a program keeps connections from surplus ones.
         let is_needed = match by {
             Steering::Cpu => held > 1,
             Steering::Hash => held > wanted,
@@ -67,11 +68,6 @@ impl BpfProgram {
 
 /// `BPF_A` of linux/filter.h: what is returned is the accumulator.
 const BPF_RETURN_A: u32 = 0x10;
-
-/// Leaves the choice to the kernel's hash again.
-pub(crate) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
-    os::remove_reuseport_program(socket)
-}
 
 #[cfg(test)]
 mod tests {

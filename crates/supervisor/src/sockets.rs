@@ -156,6 +156,7 @@ impl Sockets {
         if self.is_changing {
             return None;
         }
+        // With TCP_DEFER_ACCEPT a client that sends nothing is accepted only after that time.
         let age = SURPLUS_AGE + self.defer_accept;
         let groups = self.groups.values_mut();
         groups.filter_map(|group| group.retire(now, age)).min()

@@ -1,6 +1,6 @@
 //! The contents of `milepost status`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime};
 
 use rustix::process::Pid;
@@ -9,7 +9,6 @@ use super::Supervisor;
 use super::control::status::{
     DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State, Status, Totals,
 };
-use super::generation::Generation;
 use super::plan::PlanState;
 use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
@@ -46,7 +45,7 @@ impl Supervisor<'_> {
                 .as_ref()
                 .map(|control| control.path().display().to_string()),
             doing: self.doing().to_owned(),
-            generations: self.generations(now),
+            generations: self.generation_lines(now),
             processes: self.process_lines(now),
             addresses: self.sockets.addresses(),
             totals: self.totals(&counted),
@@ -77,43 +76,37 @@ impl Supervisor<'_> {
         }
     }
 
-    fn generations(&self, now: Instant) -> Vec<GenerationStatus> {
-        let age_of = |id: u64| {
-            let started = self.processes.iter().filter(|one| one.generation == id);
-            let first = started.map(|one| one.started).min().unwrap_or(now);
-            now.saturating_duration_since(first).as_secs()
-        };
-        let wanted = [
-            (self.serving(), State::Ready),
-            (self.next_generation(), State::Starting),
-        ];
-        let wanted: Vec<(&Generation, State)> = wanted
-            .into_iter()
-            .filter_map(|(generation, state)| Some((generation?, state)))
-            .collect();
-        let is_wanted = |id: u64| wanted.iter().any(|(generation, _)| generation.id == id);
-        let mut left: Vec<u64> = self.processes.iter().map(|one| one.generation).collect();
-        left.retain(|id| !is_wanted(*id));
-        left.sort_unstable();
-        left.dedup();
-        let left = left.into_iter().map(|id| {
-            let there = self.processes.iter().filter(|one| one.generation == id);
-            GenerationStatus {
-                generation: id,
-                state: State::Draining,
-                processes: there.filter(|one| one.role == Role::Serving).count(),
-                age_s: age_of(id),
-                ..GenerationStatus::default()
-            }
-        });
-        let wanted = wanted.iter().map(|(generation, state)| GenerationStatus {
-            generation: generation.id,
-            state: *state,
-            processes: generation.count(),
-            drivers: generation.config.listen.drivers,
-            age_s: age_of(generation.id),
-        });
-        left.chain(wanted).collect()
+    fn generation_lines(&self, now: Instant) -> Vec<GenerationStatus> {
+        let own = self.processes.iter().map(|one| one.generation);
+        let ids: BTreeSet<u64> = own.chain(self.generations.keys().copied()).collect();
+        ids.into_iter()
+            .map(|id| {
+                let there = self.processes.iter().filter(|one| one.generation == id);
+                let first = there.clone().map(|one| one.started).min().unwrap_or(now);
+                let line = GenerationStatus {
+                    generation: id,
+                    age_s: now.saturating_duration_since(first).as_secs(),
+                    ..GenerationStatus::default()
+                };
+                // The plan names no generation whose processes only drain.
+                let Some(generation) = self.generation(id) else {
+                    return GenerationStatus {
+                        state: State::Draining,
+                        processes: there.filter(|one| one.role == Role::Serving).count(),
+                        ..line
+                    };
+                };
+                GenerationStatus {
+                    state: match self.plan.next() == Some(id) {
+                        true => State::Starting,
+                        false => State::Ready,
+                    },
+                    processes: generation.count(),
+                    drivers: generation.config.listen.drivers,
+                    ..line
+                }
+            })
+            .collect()
     }
 
     fn process_lines(&self, now: Instant) -> Vec<ProcessStatus> {
@@ -126,6 +119,7 @@ impl Supervisor<'_> {
             .map(|process| self.process_line(process, &depths, now))
             .collect();
         if let Some(generation) = self.serving() {
+            // A slot whose process has ended and waits for its next start would be missing from the table.
             let empty = (0..generation.count())
                 .filter(|slot| self.at(generation.id, *slot).next().is_none());
             lines.extend(empty.map(|slot| ProcessStatus {
@@ -222,6 +216,7 @@ fn driver_line(process: &ChildProcess, driver: &DriverSnapshot, depths: &Depths)
             index: key.index,
         };
         if let Some(depth) = depths.get(&socket) {
+            // None stays none: a unix socket does not say how many wait.
             *waiting.get_or_insert(0) += u64::from(depth.waiting);
             *waiting_max.get_or_insert(0) += u64::from(depth.waiting_max);
         }
@@ -271,6 +266,7 @@ pub(super) fn resident_bytes(pid: Pid) -> u64 {
         let resident = text.split_ascii_whitespace().nth(1)?;
         resident.parse::<u64>().ok()
     });
+    // A process that has just ended uses none.
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 

@@ -34,6 +34,7 @@ pub(super) fn talk(text: &str) {
     if lost > 0 {
         let text = format!("milepost: {lost} messages were lost: standard error was not read\n");
         if !put(stderr, text.as_bytes(), NONE) {
+            // This message is lost as well: what was lost before must be said first.
             LOST.store(lost + 1, Ordering::Relaxed);
             return;
         }
@@ -47,7 +48,7 @@ pub(super) fn say(text: &str) {
     talk(&format!("milepost: {text}\n"));
 }
 
-/// Whether it was taken. A missing reader is no reason to fail, or to try again.
+/// Whether it was taken.
 fn put(to: BorrowedFd<'_>, text: &[u8], patience: Timespec) -> bool {
     let stat = fstat(to);
     let is_file = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
@@ -66,6 +67,7 @@ fn put(to: BorrowedFd<'_>, text: &[u8], patience: Timespec) -> bool {
             Ok(bytes) => left = &left[bytes..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return false,
+            // A missing reader is no reason to fail, or to try again.
             Err(_) => return true,
         }
     }

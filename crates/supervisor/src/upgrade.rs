@@ -6,11 +6,12 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
+use rustix::io::FdFlags;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,7 +20,7 @@ use super::answers::AnswerEvent;
 use super::commands::Ending;
 use super::control::{ClientId, Control};
 use super::generation::Generation;
-use super::plan::{PlanEvent, PlanState, ReloadRequest, UpgradeProbe};
+use super::plan::{PlanEvent, PlanState, UpgradeProbe};
 use super::privileges;
 use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
@@ -34,7 +35,7 @@ use ipc::stats::{CounterFile, Segment};
 use ipc::{Channel, Role};
 
 /// The form of what is handed over; another one is refused before anything has happened.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// Time that the new program has to say that it can take over.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
@@ -79,7 +80,7 @@ pub fn receive(number: &OsStr) -> io::Result<Handed> {
         Ok(_) => return Channel::try_from(file).map(Handed::Process),
         Err(_) => file,
     };
-    let state: Succession = payload::from_file(std::os::fd::AsFd::as_fd(&file))?;
+    let state: Succession = payload::from_file(file.as_fd())?;
     if state.format != FORMAT {
         let text = "it was handed over by a version that this one cannot succeed";
         return Err(io::Error::other(text));
@@ -97,6 +98,8 @@ impl<'s> Supervisor<'s> {
             .state(client, &[])
             .and_then(|state| {
                 payload::to_file(&Succession {
+                    // The same state that a successor would get, so that what cannot be written is seen before anything
+                    // has happened.
                     is_probe: true,
                     ..state
                 })
@@ -130,6 +133,7 @@ impl<'s> Supervisor<'s> {
         if status.success() {
             return self.handle(PlanEvent::ProbePassed);
         }
+        // It has printed why: its standard error is the server's.
         let how = how_it_ended(status);
         let failure = Failure::new(format!("upgrade: the new program {how}: this one goes on"))
             .with_hint("its messages are on the server's standard error");
@@ -150,11 +154,12 @@ impl<'s> Supervisor<'s> {
         // Taken before anything is written, so that it can be taken back whatever fails.
         let kept = self.descriptors();
         let error = match self.state(client, waiting).and_then(|state| {
-            os::set_inherited(&kept, os::Inherited::Yes)?;
+            set_inherited(&kept, FdFlags::empty())?;
             payload::to_file(&state)
         }) {
             Ok(file) => {
                 // A signal that arrives without a handler would end the process; blocked, it waits.
+                // The mask goes through `exec`, handlers do not.
                 let all = SigSet::all();
                 let _ = all.thread_block();
                 let _ = privileges::keep_through_exec();
@@ -166,13 +171,14 @@ impl<'s> Supervisor<'s> {
             Err(error) => error,
         };
         // Programs that are started from here on are to have none of them.
-        let _ = os::set_inherited(&kept, os::Inherited::No);
+        let _ = set_inherited(&kept, FdFlags::CLOEXEC);
         let text = format!("upgrade: cannot start the new program: {}", plain(&error));
         self.refuse(client, Failure::new(text));
     }
 
     fn state(&self, client: Option<ClientId>, waiting: &[ClientId]) -> io::Result<Succession> {
         let serving = self.serving();
+        // A process that its template has not forked yet has no id that a successor could know it by.
         let forked = self.processes.iter().filter(|one| !one.is_unforked());
         let processes = forked.map(serde_json::to_value);
         let serving = serving.ok_or_else(|| io::Error::other("nothing serves yet"))?;
@@ -207,6 +213,7 @@ impl<'s> Supervisor<'s> {
         around: SupervisorEnvironment<'s>,
     ) -> Result<Self, StartFault> {
         let signals = watch_signals()?;
+        // Signals that came meanwhile arrive now, and find the handlers that were just set.
         let _ = SigSet::all().thread_unblock();
         let failed = |error: io::Error| StartFault::of_io("cannot take over", &error);
         let understood = (around.understand)(&state.payload);
@@ -221,6 +228,7 @@ impl<'s> Supervisor<'s> {
         let (counters, processes) =
             adopt_processes(state.counters, state.processes).map_err(failed)?;
         let sockets = Sockets::adopt(state.sockets)?;
+        // Before anything is started: only this program was to keep the right to low ports.
         let _ = privileges::settle();
         let control = state.control.map(serde_json::from_value::<Control>);
         let control = control.transpose().map_err(|error| failed(error.into()))?;
@@ -243,25 +251,26 @@ impl<'s> Supervisor<'s> {
         supervisor.begin_with(PlanState::Steady { serving }, generation);
         supervisor.pid_file = pid_file;
         supervisor.watch_code();
-        supervisor.handle(PlanEvent::Reload(ReloadRequest {
-            clients: state.clients,
-            ..ReloadRequest::default()
-        }));
+        supervisor.reload(state.clients);
         Ok(supervisor)
     }
 }
 
 impl Supervisor<'_> {
     /// All that the next program goes on with.
-    fn descriptors(&self) -> Vec<RawFd> {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let processes = self.processes.iter().filter_map(ChildProcess::descriptors);
         let control = self.control.iter().flat_map(Control::descriptors);
         let all = [self.counters.file()].into_iter();
         let all = all.chain(self.sockets.descriptors()).chain(control);
-        all.chain(processes.flatten())
-            .map(|fd| fd.as_raw_fd())
-            .collect()
+        all.chain(processes.flatten()).collect()
     }
+}
+
+/// Closes descriptors for the programs that are started from here on, or leaves them to them.
+fn set_inherited(all: &[BorrowedFd<'_>], flags: FdFlags) -> io::Result<()> {
+    let mut all = all.iter();
+    Ok(all.try_for_each(|fd| rustix::io::fcntl_setfd(fd, flags))?)
 }
 
 /// The processes with the counters that they write.

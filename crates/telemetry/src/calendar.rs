@@ -34,9 +34,10 @@ pub fn civil_from_unix(secs: u64) -> [u64; 6] {
     [year, month, day, hour, minute, second]
 }
 
-/// A number of seconds since 1970 at an offset. Times beyond what `jiff` knows are its last, in the year 9999.
+/// A number of seconds since 1970 at an offset.
 pub(crate) fn local(secs: u64, offset: Offset) -> DateTime {
     let secs = i64::try_from(secs).unwrap_or(i64::MAX);
+    // Times beyond what `jiff` knows are its last, in the year 9999.
     let at = Timestamp::from_second(secs).unwrap_or(Timestamp::MAX);
     offset.to_datetime(at)
 }

@@ -20,7 +20,9 @@ pub use calendar::{civil_from_unix, unix_from_civil};
 pub use nearest::nearest;
 pub use percentile::{nearest_rank, share_of_rank};
 pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
-pub use record::{Ending, NO_POOL, PhaseHistograms, Phases, Queued, Record, Spans, made_id};
+pub use record::{
+    Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, Spans, made_id,
+};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
 };

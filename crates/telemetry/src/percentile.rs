@@ -15,6 +15,7 @@ pub fn nearest_rank(share: f64, len: u64) -> u64 {
     }
     // 0.035 is stored as a little more, and of 200 values the eighth would be taken for it.
     let rank = (share * len as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
+    // The share may be 0, and there may be no values: the first rank is asked for then.
     rank.clamp(1, len.max(1))
 }
 

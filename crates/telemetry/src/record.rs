@@ -15,6 +15,8 @@
 
 use std::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Histogram, Nanos, Stamp};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
@@ -38,23 +40,82 @@ pub struct Phases {
     pub worker: Option<NonZeroU32>,
 }
 
-/// How long each phase took. `receive + queue + run + send == total`, always.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Spans {
+/// A value for each phase, for all of them together, and for the two parts of the run that are measured as well.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+#[repr(C)]
+pub struct PerPhase<T> {
     /// From `arrived` to `queued`.
-    pub receive: Nanos,
+    pub receive: T,
     /// From `queued` to `started`.
-    pub queue: Nanos,
+    pub queue: T,
     /// From `started` to `replied`; contains `gil` and `cpu`.
-    pub run: Nanos,
+    pub run: T,
     /// From `replied` to `sent`.
-    pub send: Nanos,
+    pub send: T,
     /// From `arrived` to the last stamp that passed.
-    pub total: Nanos,
+    pub total: T,
     /// The part of `run` spent waiting for the interpreter.
-    pub gil: Nanos,
+    pub gil: T,
     /// The part of `run` that was processor time of the thread that ran it.
-    pub cpu: Nanos,
+    pub cpu: T,
+}
+
+/// How long each phase took. `receive + queue + run + send == total`, always.
+pub type Spans = PerPhase<Nanos>;
+
+/// One distribution for each phase: 68 KB.
+pub type PhaseHistograms = PerPhase<Histogram>;
+
+impl<T> PerPhase<T> {
+    /// Of each value what `of` gives for it.
+    pub fn map<U>(&self, of: impl Fn(&T) -> U) -> PerPhase<U> {
+        let [receive, queue, run, send, total, gil, cpu] = self.each().map(of);
+        PerPhase {
+            receive,
+            queue,
+            run,
+            send,
+            total,
+            gil,
+            cpu,
+        }
+    }
+
+    /// All values, in the order of the fields.
+    pub fn each(&self) -> [&T; 7] {
+        [
+            &self.receive,
+            &self.queue,
+            &self.run,
+            &self.send,
+            &self.total,
+            &self.gil,
+            &self.cpu,
+        ]
+    }
+
+    /// As `each`, to change them.
+    pub fn each_mut(&mut self) -> [&mut T; 7] {
+        [
+            &mut self.receive,
+            &mut self.queue,
+            &mut self.run,
+            &mut self.send,
+            &mut self.total,
+            &mut self.gil,
+            &mut self.cpu,
+        ]
+    }
+}
+
+impl PhaseHistograms {
+    /// Counts one exchange.
+    pub fn record(&self, spans: &Spans) {
+        for (histogram, span) in self.each().into_iter().zip(spans.each()) {
+            histogram.record(*span);
+        }
+    }
 }
 
 impl Phases {
@@ -63,6 +124,7 @@ impl Phases {
         let mut latest = Stamp::ZERO;
         self.stamps().into_iter().all(|stamp| {
             let is_in_order = stamp == Stamp::ZERO || stamp >= latest;
+            // A stamp that was not set does not move it.
             latest = latest.max(stamp);
             is_in_order
         })
@@ -80,6 +142,8 @@ impl Phases {
         let mut passed = self.stamps().into_iter();
         let start = passed.find(|&stamp| stamp != Stamp::ZERO);
         let start = start.unwrap_or(Stamp::ZERO);
+        // Each point is at least where the one before was: a stamp that was never set, or is too early, makes its phase
+        // zero.
         let queued = start.max(self.queued);
         let started = queued.max(self.started);
         let replied = started.max(self.replied);
@@ -126,6 +190,7 @@ impl WholeMicros {
         let started_ns = queued_ns.saturating_add(spans.queue.0);
         let replied_ns = started_ns.saturating_add(spans.run.0);
         let sent_ns = replied_ns.saturating_add(spans.send.0);
+        // Cut at the same points: each phase is the distance of two of them, so that their sum is exact.
         let (queued, started) = (queued_ns / 1_000, started_ns / 1_000);
         let (replied, sent) = (replied_ns / 1_000, sent_ns / 1_000);
         WholeMicros {
@@ -135,39 +200,6 @@ impl WholeMicros {
             send: sent - replied,
             total: sent,
         }
-    }
-}
-
-/// One distribution for each phase: 68 KB.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct PhaseHistograms {
-    /// From arrival to the queue.
-    pub receive: Histogram,
-    /// In the queue.
-    pub queue: Histogram,
-    /// In the handler.
-    pub run: Histogram,
-    /// Until the last byte was taken.
-    pub send: Histogram,
-    /// All of it.
-    pub total: Histogram,
-    /// The part of the run spent waiting for the interpreter.
-    pub gil: Histogram,
-    /// The part of the run that was processor time.
-    pub cpu: Histogram,
-}
-
-impl PhaseHistograms {
-    /// Counts one exchange.
-    pub fn record(&self, spans: &Spans) {
-        self.receive.record(spans.receive);
-        self.queue.record(spans.queue);
-        self.run.record(spans.run);
-        self.send.record(spans.send);
-        self.total.record(spans.total);
-        self.gil.record(spans.gil);
-        self.cpu.record(spans.cpu);
     }
 }
 
@@ -345,6 +377,7 @@ impl<'a> Record<'a> {
         let strings = self.strings();
         let text_bytes: usize = strings.iter().map(|string| string.len()).sum();
         let record_bytes = FIXED_BYTES + text_bytes;
+        // Once for all: a request must not pay for a buffer that grows in steps.
         out.reserve(record_bytes);
         out.extend_from_slice(&self.fixed(&strings, record_bytes));
         for string in strings {
@@ -361,6 +394,7 @@ impl<'a> Record<'a> {
             at: 0,
         };
         let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
+        // A record that is not whole yet ends before it says.
         let text = input.get(FIXED_BYTES..record_bytes)?;
         let mut record = fixed.numbers()?;
         record.take_strings(fixed, text)?;
@@ -543,6 +577,7 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Different numbers of one process never share an id: every step of the mix can be undone. It is no
 /// secret: who knows the seed and an id knows the number.
 pub fn made_id(seed: u64, id: u64) -> [u8; 16] {
+    // The seed comes before the mix: numbers that follow each other have nothing in common after it.
     let mixed = mix(id ^ seed).to_be_bytes();
     let mut text = [0; 16];
     for (pair, byte) in text.chunks_exact_mut(2).zip(mixed) {

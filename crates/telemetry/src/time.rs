@@ -281,6 +281,7 @@ impl Snapshot {
         let mut passed = 0;
         for (bucket, &count) in self.counts.iter().enumerate() {
             passed = u64::saturating_add(passed, count);
+            // The middle of a bucket may lie outside of what was recorded: the exact extremes bound it.
             if passed >= rank {
                 return Nanos(middle_of(bucket).min(self.max).max(self.min));
             }
@@ -312,6 +313,7 @@ impl Snapshot {
             *count = count.saturating_add(*more);
         }
         self.len = self.len.saturating_add(other.len);
+        // An empty one has the greatest number for its minimum, so that it changes nothing here.
         self.sum = self.sum.wrapping_add(other.sum);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);

@@ -20,6 +20,7 @@ pub fn server_timing(phases: &Phases, out: &mut Vec<u8>) {
         (phases.started, b"queue;dur=", us.queue),
         (phases.replied, b"run;dur=", us.run),
     ] {
+        // A phase that has not passed yet has no length that would stay true.
         if end != Stamp::ZERO {
             out.extend_from_slice(separator);
             out.extend_from_slice(name);

@@ -241,7 +241,7 @@ pub(super) const CRATES: [CrateRule; 17] = [
         name: "os",
         package: "milepost-os",
         ours: &[],
-        others: Others::Only(&["libc", "memchr", "rustix"]),
+        others: Others::Only(&["libc", "memchr", "memmap2", "nix", "rustix"]),
         forbids: "os knows nothing of the server: calls of the system and invariants, and no crate of ours",
     },
     CrateRule {
@@ -255,7 +255,7 @@ pub(super) const CRATES: [CrateRule; 17] = [
         name: "telemetry",
         package: "milepost-telemetry",
         ours: &[],
-        others: Others::Only(&["jiff", "memchr", "strsim"]),
+        others: Others::Only(&["ipnet", "jiff", "memchr", "serde", "serde_json", "strsim"]),
         forbids: "telemetry knows no I/O, no threads and no other crate of ours",
     },
     CrateRule {

@@ -129,7 +129,7 @@ fn generations(status: &Status) -> Table {
             WHOLE,
             all().map(|one| one.generation.to_string()),
         )
-        .text("STATE", WHOLE, all().map(|one| one.state.name()))
+        .text("STATE", WHOLE, all().map(|one| one.state.to_string()))
         .numbers("AGE", all().map(|one| age(one.age_s)))
         .numbers("PROCESSES", all().map(|one| one.processes.to_string()))
         .numbers("DRIVERS EACH", all().map(|one| one.drivers.to_string()));
@@ -143,7 +143,7 @@ fn processes(processes: &[ProcessStatus]) -> Table {
     let mut table = Table::default();
     table
         .text("PROCESS", WHOLE, all().map(name))
-        .text("STATE", WHOLE, all().map(|one| one.state.name()))
+        .text("STATE", WHOLE, all().map(|one| one.state.to_string()))
         .numbers("PID", all().map(|one| pid(one.pid)))
         .numbers("AGE", all().map(|one| age(one.age_s)))
         .numbers("REQUESTS", all().map(|one| count(one.requests)))

@@ -27,19 +27,6 @@ pub struct CounterFile {
     pub(super) live: BTreeMap<u64, u64>,
 }
 
-/// What one driver has counted, in short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Glance {
-    /// Connections accepted.
-    pub accepted: u64,
-    /// Complete requests received.
-    pub received: u64,
-    /// Connections accepted from another driver's socket.
-    pub stall_takeovers: u64,
-    /// Open connections.
-    pub open: u32,
-}
-
 impl CounterFile {
     /// An empty file.
     pub fn new() -> io::Result<CounterFile> {
@@ -97,10 +84,12 @@ impl CounterFile {
             "a segment of the counters is allotted twice"
         );
         let end = segment.end().ok_or(io::ErrorKind::OutOfMemory)?;
+        // Only longer, never shorter: the file is sealed against that.
         if self.file.metadata()?.len() < end {
             self.file.set_len(end)?;
         }
         self.clear(&segment)?;
+        // The header last: a segment that could not be cleared is never taken for one.
         segment::write_header(&self.file, &segment, shape)?;
         self.live.insert(offset, bytes);
         Ok(segment)
@@ -129,6 +118,8 @@ impl CounterFile {
         let mut end = 0;
         for (&offset, &length) in &self.live {
             invariant!(end <= offset, "two segments of the counters overlap");
+            // The first that is large enough: segments of one configuration have one size, and fill the gap of each
+            // other.
             if offset - end >= bytes {
                 break;
             }
@@ -147,15 +138,16 @@ impl CounterFile {
     /// Gives the memory back to the kernel, which gives zeros for it.
     fn clear(&self, segment: &Segment) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A hole reads as zeros; zeros that are written would take memory.
         rustix::fs::fallocate(&self.file, flags, segment.offset, segment.bytes)?;
         Ok(())
     }
 }
 
-/// A file that has no name and lies in memory. That it holds no program is said where the kernel asks for it
-/// (`vm.memfd_noexec`, Linux 6.3).
+/// A file that has no name and lies in memory.
 fn memory() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // That it holds no program is said where the kernel asks for it (`vm.memfd_noexec`, Linux 6.3).
     match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(NAME, flags)?),
         made => Ok(made?),

@@ -23,15 +23,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
-use telemetry::{Ending, Histogram, PhaseHistograms, Spans};
+use telemetry::{Ending, PhaseHistograms, Spans};
 
 use os::{Mapping, invariant};
 
-pub use file::{CounterFile, Glance};
+pub use file::CounterFile;
 pub use segment::{Segment, Shape};
-pub use snapshot::{
-    Distribution, DriverSnapshot, PoolSnapshot, RouteSnapshot, Seconds, StatsSnapshot,
-};
+pub use snapshot::{Distribution, DriverSnapshot, PoolSnapshot, RouteSnapshot, StatsSnapshot};
 
 use segment::Layout;
 use table::{kinds, numbers};
@@ -139,6 +137,7 @@ impl<'m> Counters<'m> {
     }
 
     /// All of it as it is now.
+    // Counter by counter, without a lock: a snapshot may be some requests apart from itself, never wrong for good.
     pub fn snapshot(&self) -> StatsSnapshot {
         let drivers = self.drivers.iter().enumerate();
         let pools = self.pools.iter().zip(&self.shape.pools);
@@ -150,23 +149,6 @@ impl<'m> Counters<'m> {
             pools: pools.map(|(pool, name)| pool.snapshot(name)).collect(),
             routes: routes.map(|(route, name)| route.snapshot(name)).collect(),
         }
-    }
-
-    /// The few numbers of each driver that are looked at often.
-    pub fn glances(&self) -> Vec<Glance> {
-        let glance = |driver: &DriverStats| Glance {
-            accepted: driver.accepted.count(),
-            received: driver.received.count(),
-            stall_takeovers: driver.stall_takeovers.count(),
-            open: driver.open.load(Ordering::Relaxed),
-        };
-        self.drivers.iter().map(glance).collect()
-    }
-
-    /// The last heartbeat that each driver has noted.
-    pub fn beats(&self) -> Vec<u64> {
-        let beats = self.drivers.iter().map(|driver| &driver.heartbeat);
-        beats.map(Counter::count).collect()
     }
 }
 
@@ -424,6 +406,7 @@ impl RouteStats {
             500.. => &self.server_error,
         };
         class.add_from_any();
+        // From any thread: drivers and workers end exchanges of the same route.
         self.sent_bytes.0.fetch_add(sent_bytes, Ordering::Relaxed);
         if ending != Ending::Complete && ending != Ending::Refused {
             self.incomplete.add_from_any();
@@ -431,19 +414,12 @@ impl RouteStats {
     }
 
     fn snapshot(&self, name: &str) -> RouteSnapshot {
-        let spread = |histogram: &Histogram| Distribution(histogram.snapshot());
         RouteSnapshot {
             route: name.to_owned(),
             figures: self.numbers(),
-            seconds: Seconds {
-                receive: spread(&self.phases.receive),
-                queue: spread(&self.phases.queue),
-                run: spread(&self.phases.run),
-                send: spread(&self.phases.send),
-                total: spread(&self.phases.total),
-                gil: spread(&self.phases.gil),
-                cpu: spread(&self.phases.cpu),
-            },
+            seconds: self
+                .phases
+                .map(|histogram| Distribution(histogram.snapshot())),
         }
     }
 }

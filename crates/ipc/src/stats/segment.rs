@@ -105,6 +105,7 @@ impl Layout {
     }
 
     fn behind(header_bytes: u64, shape: &Shape) -> Option<Layout> {
+        // Parts begin on cache lines of their own: threads that count in two of them do not slow each other.
         let drivers = header_bytes.checked_next_multiple_of(PART_ALIGN_BYTES)?;
         let pools = after::<DriverStats>(drivers, shape.drivers)?;
         let routes = after::<PoolStats>(pools, shape.pools.len())?;
@@ -168,6 +169,7 @@ pub(super) fn read_header(file: BorrowedFd<'_>, segment: &Segment) -> io::Result
     read(&file, &mut written, segment.offset)?;
     let (words, _) = written.as_chunks::<{ size_of::<u64>() }>();
     let shape_bytes = u64::from_le_bytes(words[NUMBERS_LEN - 1]);
+    // The sizes of the counters are among them, so that a change of a struct is seen without a new version.
     let expected = numbers(shape_bytes);
     let found = words.iter().map(|word| u64::from_le_bytes(*word));
     if u64::from_le_bytes(words[0]) != MAGIC {
@@ -184,6 +186,7 @@ pub(super) fn read_header(file: BorrowedFd<'_>, segment: &Segment) -> io::Result
     read(&file, &mut text, segment.offset + NUMBERS_BYTES as u64)?;
     let shape: Shape = serde_json::from_slice(&text).map_err(|_| fault("its header is damaged"))?;
     let layout = Layout::behind(NUMBERS_BYTES as u64 + shape_bytes, &shape);
+    // Nothing is read by a layout that does not end where the segment does.
     let layout = layout.filter(|layout| layout.bytes == segment.bytes);
     let layout = layout.ok_or_else(|| fault("its length is not that of its parts"))?;
     Ok((shape, layout))

@@ -3,7 +3,7 @@
 //! The serde form keeps everything, the distributions included; the status page shows a few quantiles of each.
 
 use serde::{Deserialize, Serialize};
-use telemetry::{Nanos, Snapshot as HistogramSnapshot};
+use telemetry::{Nanos, PerPhase, Snapshot as HistogramSnapshot};
 
 use super::{ConnectionCounts, DriverFigures, PoolFigures, RouteFigures, TimeoutCounts};
 
@@ -55,27 +55,7 @@ pub struct RouteSnapshot {
     #[serde(flatten)]
     pub figures: RouteFigures,
     /// How long its exchanges took.
-    pub seconds: Seconds<Distribution>,
-}
-
-/// How long exchanges took, by phase.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Seconds<T: Default> {
-    /// From arrival to the queue.
-    pub receive: T,
-    /// In the queue.
-    pub queue: T,
-    /// In the handler.
-    pub run: T,
-    /// Until the last byte was taken.
-    pub send: T,
-    /// All of it.
-    pub total: T,
-    /// The part of the run spent waiting for the interpreter.
-    pub gil: T,
-    /// The part of the run that was processor time.
-    pub cpu: T,
+    pub seconds: PerPhase<Distribution>,
 }
 
 /// A distribution of durations. As JSON: the figures that people read, in seconds, and the exact ones with
@@ -114,7 +94,7 @@ struct ShownRoute<'a> {
     route: &'a str,
     #[serde(flatten)]
     figures: &'a RouteFigures,
-    seconds: Seconds<Figures>,
+    seconds: PerPhase<Figures>,
 }
 
 /// What people read of a distribution; seconds.
@@ -168,6 +148,7 @@ impl StatsSnapshot {
             .fold(0, u64::saturating_add);
         let received = self.drivers.iter().map(|driver| driver.figures.received);
         let received = received.fold(0, u64::saturating_add);
+        // Requests that have no end yet, bounded by the connections that could have them.
         let endless = received.saturating_sub(self.exchanges());
         published.max(endless.min(self.open()))
     }
@@ -211,6 +192,7 @@ fn add_each<T: Clone, K: PartialEq>(
     for one in theirs {
         match ours.iter_mut().find(|ours| key(ours) == key(one)) {
             Some(ours) => add(ours, one),
+            // A driver, a pool or a route that only one of them has, as after a reload.
             None => ours.push(one.clone()),
         }
     }
@@ -239,32 +221,17 @@ impl RouteFigures {
     }
 }
 
-impl<T: Default> Seconds<T> {
-    /// Of each phase what `of` gives for it.
-    fn map<U: Default>(&self, of: impl Fn(&T) -> U) -> Seconds<U> {
-        Seconds {
-            receive: of(&self.receive),
-            queue: of(&self.queue),
-            run: of(&self.run),
-            send: of(&self.send),
-            total: of(&self.total),
-            gil: of(&self.gil),
-            cpu: of(&self.cpu),
-        }
-    }
-}
-
 impl RouteSnapshot {
     fn add(&mut self, other: &RouteSnapshot) {
         self.figures.add(&other.figures);
-        let (ours, theirs) = (&mut self.seconds, &other.seconds);
-        ours.receive.0.merge(&theirs.receive.0);
-        ours.queue.0.merge(&theirs.queue.0);
-        ours.run.0.merge(&theirs.run.0);
-        ours.send.0.merge(&theirs.send.0);
-        ours.total.0.merge(&theirs.total.0);
-        ours.gil.0.merge(&theirs.gil.0);
-        ours.cpu.0.merge(&theirs.cpu.0);
+        for (ours, theirs) in self
+            .seconds
+            .each_mut()
+            .into_iter()
+            .zip(other.seconds.each())
+        {
+            ours.0.merge(&theirs.0);
+        }
     }
 
     fn shown(&self) -> ShownRoute<'_> {

@@ -91,13 +91,9 @@ fn processes_count_in_one_file_apart_from_each_other() {
     assert_eq!(counted.pools[0].name, "default");
     assert_eq!(counted.pools[0].figures.completed, 1);
     let view = file.view(&one).unwrap();
-    let open: Vec<u32> = view
-        .counters()
-        .glances()
-        .iter()
-        .map(|one| one.open)
-        .collect();
-    assert_eq!((view.counters().beats(), open), (vec![7, 0], vec![0, 3]));
+    let seen = |one: &DriverStats| (one.heartbeat.count(), one.open.load(Ordering::Relaxed));
+    let seen: Vec<_> = view.counters().drivers.iter().map(seen).collect();
+    assert_eq!(seen, [(7, 0), (0, 3)]);
     assert_eq!((view.counters().exchanges(), counted.exchanges()), (1, 1));
 
     let silent = Stats::new(&shape(1, &["app"])).unwrap().snapshot();

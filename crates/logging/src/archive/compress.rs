@@ -99,6 +99,7 @@ fn write_part(plain: &mut File, part: &Path, is_stopped: &dyn Fn() -> bool) -> i
             Err(fault) => return Err(fault),
         }
     }
+    // Writes the trailer, by which two compressed files are compared.
     let out = encoder.finish()?;
     let meta = plain.metadata()?;
     // A process that has no locks to respect has written meanwhile: the next clean-up takes it.

@@ -42,6 +42,7 @@ impl LogFile {
         let opened = rustix::fs::open(path, flags, Mode::from_raw_mode(MODE));
         let file = File::from(opened.map_err(|fault| explain(path, fault.into()))?);
         let kind = kind_of(&file.metadata()?)?;
+        // Only a pipe needs it from here on: a disk never says that it would block.
         if kind != FileKind::Pipe {
             rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
         }
@@ -142,15 +143,16 @@ impl LogFile {
             }
             Err(fault) => return Err(fault),
         };
+        // The log has no name for a moment; another process that opens it makes the new file, which is taken below.
         let old = archive::move_away(&path, wall_ns / 1_000_000_000)?;
         // Another process of this server may have put its new file there since.
         if !std::fs::metadata(&old).is_ok_and(|there| is_same(&there, &meta)) {
-            let _ = archive::move_back(&old, &path);
+            let _ = archive::rename_new(&old, &path);
             return self.reopen_instead(partial);
         }
         let new = create_like(&path, &meta).inspect_err(|_| {
             // Should this fail too, the log stays in the open file, whatever its name.
-            let _ = archive::move_back(&old, &path);
+            let _ = archive::rename_new(&old, &path);
         })?;
         lock_shared(&new);
         let new = LogFile {
@@ -194,6 +196,7 @@ impl LogFile {
         );
         while written < partial.line.len() {
             match self.write(&[IoSlice::new(&partial.line[written..])]) {
+                // A full disk: what is there of the line is taken off again, so that it is whole in the new file.
                 Ok(0) | Err(_) => return self.retract(written),
                 Ok(bytes) => written += bytes,
             }
@@ -241,6 +244,7 @@ fn create_like(path: &Path, old: &Metadata) -> io::Result<File> {
             let _ = file.set_permissions(Permissions::from_mode(mode));
             Ok(file)
         }
+        // Another process of the server rotated at the same time: all of them go on in its file.
         Err(fault) if fault.kind() == ErrorKind::AlreadyExists => options.open(path),
         Err(fault) => Err(fault),
     }

@@ -16,7 +16,7 @@ use config::typed::Level;
 
 /// Pause between tries to reach a daemon that is gone.
 const RECONNECT_NS: u64 = 1_000_000_000;
-/// How long a message waits for room, and how often within one call.
+/// How long a message waits for a full socket, and how often within one call.
 const SEND_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
@@ -60,7 +60,7 @@ struct UnsentMessage {
 /// What became of a message.
 enum SendResult {
     Sent,
-    /// The daemon has no room for it now.
+    /// The daemon's socket is full now.
     Full,
 }
 
@@ -156,7 +156,7 @@ impl SyslogSocket {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if *waits > 0 => {
                     *waits -= 1;
-                    if !self.gets_room() {
+                    if !self.takes_more() {
                         // It is stuck: the rest of the call does not wait either.
                         *waits = 0;
                         return Ok(SendResult::Full);
@@ -190,8 +190,8 @@ impl SyslogSocket {
         }
     }
 
-    /// Waits for room; false: there was none.
-    fn gets_room(&self) -> bool {
+    /// Waits until the socket takes more; false: it did not.
+    fn takes_more(&self) -> bool {
         let (SyslogLink::Datagrams(fd) | SyslogLink::Stream { fd, .. }) = &self.link else {
             return true;
         };
@@ -262,6 +262,7 @@ fn connect(path: &Path) -> Result<SyslogLink, Errno> {
 fn connect_as(kind: SocketType, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    // Not blocking: a daemon whose queue is full must not hold up the log.
     rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
     Ok(fd)
 }

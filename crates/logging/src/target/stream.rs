@@ -80,7 +80,7 @@ impl StandardStream {
         }
     }
 
-    /// Writes pieces that the other end has room for.
+    /// Writes pieces as long as the other end takes them.
     fn write_pieces(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut taken = 0;
         for line in lines {
@@ -100,14 +100,14 @@ impl StandardStream {
     }
 
     fn write_piece(&mut self, rest: &[u8]) -> io::Result<usize> {
-        if !self.has_room()? {
+        if !self.has_space()? {
             return Ok(0);
         }
         self.file.write(&rest[..piece_bytes(rest)])
     }
 
-    /// A reader that is gone counts as room: the write says so.
-    fn has_room(&self) -> io::Result<bool> {
+    /// Whether a write would take something; a reader that is gone counts, because the write says so.
+    fn has_space(&self) -> io::Result<bool> {
         let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
         let at_once = Timespec {
             tv_sec: 0,
@@ -124,11 +124,12 @@ fn is_journal(file: &Metadata, journal: Option<&str>) -> bool {
     journal.is_some_and(|journal| journal == format!("{}:{}", file.dev(), file.ino()))
 }
 
-/// Whole lines as far as they fit: others write to the same pipe.
+/// Whole lines as far as they fit.
 fn piece_bytes(lines: &[u8]) -> usize {
     if lines.len() <= PIPE_BYTES {
         return lines.len();
     }
+    // Others write to the same pipe: a piece that ends within a line would be continued behind theirs.
     memchr::memrchr(b'\n', &lines[..PIPE_BYTES]).map_or(PIPE_BYTES, |newline| newline + 1)
 }
 

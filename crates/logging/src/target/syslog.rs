@@ -76,8 +76,8 @@ impl SyslogFormat {
         if !text.is_ascii() && std::str::from_utf8(text).is_ok() {
             out.extend_from_slice(BOM);
         }
-        let room = bytes_max.saturating_sub(out.len());
-        write_cut(text, room, out);
+        let left = bytes_max.saturating_sub(out.len());
+        write_cut(text, left, out);
         text_at
     }
 }
@@ -91,15 +91,15 @@ pub(crate) fn severity(level: Level) -> u8 {
     }
 }
 
-/// Writes a text, or of one that is longer than `room` what fits, and how much is missing.
-fn write_cut(text: &[u8], room: usize, out: &mut Vec<u8>) {
-    if text.len() <= room {
+/// Writes a text, or of one that is longer than `bytes_max` what fits, and how much is missing.
+fn write_cut(text: &[u8], bytes_max: usize, out: &mut Vec<u8>) {
+    if text.len() <= bytes_max {
         out.extend_from_slice(text);
         return;
     }
     let mark = |missing: usize| format!(" [{missing} more bytes]");
     // The number that is written is not larger than this one.
-    let kept = room.saturating_sub(mark(text.len()).len());
+    let kept = bytes_max.saturating_sub(mark(text.len()).len());
     let kept = char_start(text, kept);
     out.extend_from_slice(&text[..kept]);
     out.extend_from_slice(mark(text.len() - kept).as_bytes());

@@ -109,8 +109,9 @@ impl ControlClients {
         requests
     }
 
-    /// Tells a client how its request ended. One that is gone is nobody's loss.
+    /// Tells a client how its request ended.
     pub(super) fn done(&mut self, id: ClientId, outcome: &Outcome, now: Instant) {
+        // A client that is gone is not there any more, and its outcome is nobody's loss.
         let is_meant = |client: &&mut ControlClient| {
             client.id == id && matches!(client.state, ClientState::Waiting)
         };
@@ -150,6 +151,7 @@ impl ControlClient {
     }
 
     fn turn(&mut self, now: Instant) -> Option<Request> {
+        // A client that waits sends nothing more: only the end of its connection is looked for.
         if matches!(self.state, ClientState::Waiting) && has_hung_up(self.socket.as_fd()) {
             self.state = ClientState::Gone;
             return None;
@@ -173,6 +175,7 @@ impl ControlClient {
         let line = match receive(self.socket.as_fd(), read) {
             ReadProgress::Line(line) => Request::read(&line),
             ReadProgress::TooMuch(failure) => Err(failure),
+            // After the look: a line that came in the last moment counts.
             ReadProgress::Part if now >= until => {
                 let text = format!(
                     "no request came within {} seconds of the connection",
@@ -209,6 +212,7 @@ impl ControlClient {
     fn flush(&mut self) {
         while !self.unsent.is_empty() {
             match send(&self.socket, &self.unsent, SendFlags::NOSIGNAL) {
+                // A long status does not fit into the socket at once; the rest goes when the loop says so.
                 Ok(bytes) => drop(self.unsent.drain(..bytes)),
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => return,
@@ -225,9 +229,10 @@ impl ControlClient {
     }
 }
 
-/// Refuses a client that is not taken in. What a fresh socket does not take is nobody's loss.
+/// Refuses a client that is not taken in.
 pub(super) fn turn_away(socket: &OwnedFd, failure: Failure) {
     let line = Outcome::Refused(CommandKind::CouldNot, failure).line();
+    // What a fresh socket does not take is nobody's loss.
     let _ = send(socket, line.as_bytes(), SendFlags::NOSIGNAL);
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,7 @@ impl Lock {
                 taken => break taken?,
             }
         };
+        // Only with the lock: the text of a file says who has it, and must never be another one's.
         let written = lock.write(&entry.text());
         // Dropping it removes the file.
         written.map_err(NoLock::Failed).map(|()| lock)
@@ -66,12 +67,8 @@ impl Lock {
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create(true).mode(0o644);
             // A link could lead to a file that is not ours to write.
-            let flags =
-                i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
-            let file = options
-                .custom_flags(flags)
-                .open(path)
-                .map_err(NoLock::Failed)?;
+            let options = options.custom_flags(libc::O_NOFOLLOW);
+            let file = options.open(path).map_err(NoLock::Failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -112,13 +109,13 @@ impl Drop for Lock {
     }
 }
 
-/// Removes what servers have left behind that were killed and had no configuration file: nobody would take
-/// their names again.
+/// Removes what servers have left behind that were killed and had no configuration file.
 pub(super) fn sweep(folder: &Path) {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     for file in files {
         let name = file.file_name();
         let name = name.to_string_lossy();
+        // Nobody would take the name of such a process again, so that no start would clear its files away.
         if name.starts_with("pid-") && name.ends_with(".lock") {
             let path = file.path();
             if let Ok(lock) = Lock::take_file(&path) {

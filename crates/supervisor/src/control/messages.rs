@@ -13,6 +13,7 @@ use config::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::status::Status;
+use crate::plan::Overrides;
 
 /// Bytes of one request, its line end included.
 pub const REQUEST_BYTES_MAX: usize = 4096;
@@ -35,14 +36,7 @@ pub enum Request {
     /// As `Reload`, with the program itself anew.
     Upgrade,
     /// Serve with so many processes and drivers; at least one of them is there, each from 1 to its bound.
-    Scale {
-        /// Serving processes; as it is without.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        processes: Option<usize>,
-        /// Drivers of each process; as it is without.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        drivers: Option<usize>,
-    },
+    Scale(Overrides),
     /// Let a pool of each process have another size, until the next reload; each bound is from 1 to
     /// [`THREADS_MAX`], the lower first.
     Reshape {
@@ -103,12 +97,12 @@ impl Request {
     pub fn read(line: &[u8]) -> Result<Request, Failure> {
         let read: Result<Request, _> = serde_json::from_slice(line);
         match read {
-            Ok(Request::Scale {
-                processes: None,
-                drivers: None,
-            }) => Err(Failure::new("scale: neither `processes` nor `drivers`")),
-            Ok(Request::Scale { processes, drivers })
-                if !is_within(processes, PROCESSES_MAX) || !is_within(drivers, DRIVERS_MAX) =>
+            Ok(Request::Scale(wanted)) if wanted == Overrides::default() => {
+                Err(Failure::new("scale: neither `processes` nor `drivers`"))
+            }
+            Ok(Request::Scale(wanted))
+                if !is_within(wanted.processes, PROCESSES_MAX)
+                    || !is_within(wanted.drivers, DRIVERS_MAX) =>
             {
                 Err(Failure::new(format!(
                     "scale: expected 1 to {PROCESSES_MAX} processes, 1 to {DRIVERS_MAX} drivers"
@@ -171,6 +165,7 @@ impl Outcome {
             done: !matches!(self, Outcome::Refused(..)),
             ..WireLine::default()
         };
+        // As members of one object: a client of another version takes those that it knows.
         text(&match self.clone() {
             Outcome::Done(message) => WireLine { message, ..line },
             Outcome::Status(status) => WireLine {
@@ -219,7 +214,7 @@ mod tests {
     }
 
     fn scale(processes: Option<usize>, drivers: Option<usize>) -> Request {
-        Request::Scale { processes, drivers }
+        Request::Scale(Overrides { processes, drivers })
     }
 
     fn reshape(pool: &str, threads_min: usize, threads_max: usize) -> Request {

@@ -90,6 +90,7 @@ impl Entry {
 
     /// The entry in a file.
     pub(super) fn in_file(file: &Path) -> Option<Entry> {
+        // Opening a pipe that somebody has put there would wait for ever.
         if !fs::symlink_metadata(file).ok()?.is_file() {
             return None;
         }
@@ -166,6 +167,7 @@ pub(super) fn name_of(file: &Path) -> String {
         .take(STEM_BYTES_MAX)
         .collect();
     let path = settled(file);
+    // Two files of one name in different folders have two sockets.
     let hash = fnv1a(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
     format!("{stem}-{hash:08x}")
 }

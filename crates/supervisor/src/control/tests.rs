@@ -132,30 +132,6 @@ fn settle(control: &mut Control, clients_len: usize, now: Instant) {
 }
 
 #[test]
-fn gives_requests_and_tells_how_they_ended() {
-    let place = Place::new();
-    let mut control = place
-        .open(&typed::ControlConfig::Auto, Some("m.toml"))
-        .unwrap();
-    let mut one = client(&control);
-    let mut other = client(&control);
-    one.write_all(Request::Reload.line().as_bytes()).unwrap();
-    let (first, request) = next(&mut control, place.now);
-    assert_eq!(request, Request::Reload);
-    other.write_all(b"{\"verb\":\"status\"}").unwrap();
-    other.shutdown(std::net::Shutdown::Write).unwrap();
-    let (second, request) = next(&mut control, place.now);
-    assert_eq!(request, Request::Status);
-
-    control.done(second, &Outcome::Status(Box::default()), place.now);
-    control.done(first, &Outcome::Done(None), place.now);
-    assert_eq!(answer(&other), Some(Outcome::Status(Box::default())));
-    assert_eq!(answer(&one), Some(Outcome::Done(None)));
-    assert_eq!((answer(&one), answer(&other)), (None, None));
-    assert_eq!((control.clients.len(), control.deadline()), (0, None));
-}
-
-#[test]
 fn is_found_by_its_configuration_and_gone_at_its_end() {
     let place = Place::new();
     let control = place
@@ -192,44 +168,6 @@ fn is_found_by_its_configuration_and_gone_at_its_end() {
 }
 
 #[test]
-fn takes_over_what_a_killed_supervisor_left() {
-    let place = Place::new();
-    for wish in [
-        typed::ControlConfig::Auto,
-        typed::ControlConfig::At(place.path("c.sock")),
-    ] {
-        let control = place.open(&wish, Some("m.toml")).unwrap();
-        let path = control.path().to_owned();
-        let files: Vec<PathBuf> = [place.path("milepost"), place.dir.path().to_owned()]
-            .iter()
-            .flat_map(|dir| fs::read_dir(dir).unwrap())
-            .map(|file| file.unwrap().path())
-            .filter(|file| file.extension().is_some_and(|end| end == "lock"))
-            .collect();
-        let texts: Vec<String> = files
-            .iter()
-            .map(|file| fs::read_to_string(file).unwrap())
-            .collect();
-        drop(control);
-        // As a kill leaves it: files, and nobody who listens or has a lock.
-        drop(UnixListener::bind(&path).unwrap());
-        for (file, text) in files.iter().zip(texts) {
-            fs::write(
-                file,
-                text.replace(&std::process::id().to_string(), "999999"),
-            )
-            .unwrap();
-        }
-        assert!(UnixStream::connect(&path).is_err());
-        let mut control = place.open(&wish, Some("m.toml")).unwrap();
-        let mut client = client(&control);
-        client.write_all(b"{\"verb\":\"stop\"}\n").unwrap();
-        assert_eq!(next(&mut control, place.now).1, Request::Stop);
-        assert_eq!(place.entries()[0].pid, std::process::id());
-    }
-}
-
-#[test]
 fn leaves_alone_what_is_not_its_own() {
     let place = Place::new();
     let named = typed::ControlConfig::At(place.path("c.sock"));
@@ -251,84 +189,6 @@ fn leaves_alone_what_is_not_its_own() {
     let _other = UnixListener::bind(control.path()).unwrap();
     drop(control);
     assert!(place.path("c.sock").exists());
-}
-
-#[test]
-fn says_why_a_named_socket_cannot_be_opened() {
-    let place = Place::new();
-    let long = place.path(&"x".repeat(120));
-    for (path, cause, hint) in [
-        (
-            place.path("no/c.sock"),
-            "No such file or directory",
-            "its folder must be there",
-        ),
-        (
-            long,
-            "File name too long",
-            "a socket's path has at most 107 bytes",
-        ),
-    ] {
-        let fault = place
-            .open(&typed::ControlConfig::At(path), None)
-            .unwrap_err();
-        assert_eq!(
-            (fault.cause.as_str(), fault.hint()),
-            (cause, Some(hint)),
-            "{fault}"
-        );
-    }
-}
-
-#[test]
-fn reads_a_request_that_comes_in_pieces_and_refuses_one_that_comes_too_slowly() {
-    let place = Place::new();
-    let mut control = place.open_named();
-    let mut client = client(&control);
-    let line = Request::Reopen.line();
-    let (last, first) = line.as_bytes().split_last().unwrap();
-    for byte in first {
-        client.write_all(&[*byte]).unwrap();
-        assert_eq!(turn(&mut control, place.now), []);
-    }
-    let deadline = control.deadline().unwrap();
-    assert_eq!(deadline, place.now + Duration::from_secs(5));
-    let slow = self::client(&control);
-    assert_eq!(turn(&mut control, place.now), []);
-    client.write_all(&[*last]).unwrap();
-    // At the last moment is in time.
-    assert_eq!(next(&mut control, deadline).1, Request::Reopen);
-    assert_eq!(control.accept_and_read(deadline), []);
-    check_refused(
-        &slow,
-        CommandKind::CouldNot,
-        "no request came within 5 seconds",
-    );
-    assert_eq!(control.deadline(), None);
-}
-
-#[test]
-fn lets_a_client_go_in_the_middle() {
-    let place = Place::new();
-    let mut control = place.open_named();
-    // Before its request, within it, and after it.
-    drop(client(&control));
-    settle(&mut control, 0, place.now);
-    let mut half = client(&control);
-    half.write_all(b"{\"verb\":").unwrap();
-    assert_eq!(turn(&mut control, place.now), []);
-    drop(half);
-    settle(&mut control, 0, place.now);
-    let mut whole = client(&control);
-    whole.write_all(Request::Reload.line().as_bytes()).unwrap();
-    let (id, _) = next(&mut control, place.now);
-    drop(whole);
-    settle(&mut control, 0, place.now);
-    assert_eq!(control.clients.len(), 0);
-    // What is told to nobody is nobody's loss.
-    control.done(id, &Outcome::Done(None), place.now);
-    assert_eq!(control.fds().len(), 1);
-    assert_eq!(control.deadline(), None);
 }
 
 #[test]
@@ -361,24 +221,6 @@ fn does_not_wait_for_a_client_that_reads_nothing() {
         panic!("{read:?}");
     };
     assert_eq!(status.version.len(), 1 << 20);
-}
-
-#[test]
-fn lets_a_client_that_never_reads_go() {
-    let place = Place::new();
-    let mut control = place.open_named();
-    let mut client = client(&control);
-    client.write_all(Request::Status.line().as_bytes()).unwrap();
-    let (id, _) = next(&mut control, place.now);
-    let status = Status {
-        version: "v".repeat(4 << 20),
-        ..Status::default()
-    };
-    control.done(id, &Outcome::Status(Box::new(status)), place.now);
-    assert_eq!(control.clients.len(), 1);
-    let deadline = control.deadline().unwrap();
-    assert_eq!(control.accept_and_read(deadline), []);
-    assert_eq!(control.clients.len(), 0);
 }
 
 #[test]

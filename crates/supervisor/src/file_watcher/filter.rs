@@ -22,8 +22,10 @@ const CONDA_MARK: &str = "conda-meta";
 /// Folders and files that are watched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CodeFilter {
-    roots: BTreeMap<PathBuf, Coverage>,
-    files: BTreeSet<PathBuf>,
+    /// Folders that are watched whatever lies above them, with what of each is watched.
+    pub(super) roots: BTreeMap<PathBuf, Coverage>,
+    /// Files that count whatever their name.
+    pub(super) files: BTreeSet<PathBuf>,
 }
 
 /// What of a folder is watched.
@@ -47,6 +49,8 @@ impl CodeFilter {
             // The name may be a link: both it and what it names can be replaced.
             for path in [beside_real_parent(file), real(file)] {
                 if let Some(parent) = path.parent() {
+                    // The folder is watched and not the file: an editor that renames leaves another inode under the
+                    // name.
                     self.add_root(parent.to_owned(), Coverage::NamedFiles);
                     self.files.insert(path);
                 }
@@ -60,17 +64,6 @@ impl CodeFilter {
         let grows = extent > *known;
         *known = extent.max(*known);
         grows
-    }
-
-    /// Folders that are watched whatever lies above them, with what of each is watched.
-    pub(super) fn roots(&self) -> impl Iterator<Item = (&Path, Coverage)> {
-        let roots = self.roots.iter();
-        roots.map(|(path, extent)| (path.as_path(), *extent))
-    }
-
-    /// Files that count whatever their name.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(PathBuf::as_path)
     }
 }
 
@@ -105,8 +98,8 @@ pub(super) fn walk<E>(
     Ok(())
 }
 
-/// A hidden name is an editor's: `.app.py.swp`, `.#app.py`.
 fn is_code(name: &OsStr) -> bool {
+    // A hidden name is an editor's: `.app.py.swp`, `.#app.py`.
     let ending = Path::new(name).extension();
     !is_hidden(name) && ending.is_some_and(|ending| CODE_ENDINGS.iter().any(|code| ending == *code))
 }

@@ -66,18 +66,20 @@ fn start_notify(wake: Arc<OwnedFd>) -> Result<RecommendedWatcher, Error> {
             let _ = rustix::io::write(&wake, &1_u64.to_ne_bytes());
         }
     });
+    // The mask of this thread is put back; that of the new one stays as it was inherited.
     if let Ok(before) = before {
         let _ = before.thread_set_mask();
     }
     started
 }
 
-/// A file that is being written does not matter before it is closed: half a file is no code.
+/// A file that is being written does not matter before it is closed.
 fn matters(event: &Event) -> bool {
     match event.kind {
         // A new file is reported again when it is closed. A link is never closed.
         EventKind::Create(CreateKind::File) => event.paths.iter().any(|path| is_link(path)),
         EventKind::Create(_) | EventKind::Remove(_) => true,
+        // Before it is closed it is half a file, which is no code.
         EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
         EventKind::Modify(kind) => matches!(kind, ModifyKind::Name(_)),
         _ => event.need_rescan(),
@@ -90,8 +92,9 @@ fn is_link(path: &Path) -> bool {
         .is_ok_and(|found| found.is_symlink() || found.nlink() > 1)
 }
 
-/// The folder is gone, is none, or may not be read: that is no reason to watch the others less.
+/// The folder is gone, is none, or may not be read.
 fn is_of_folder(error: &Error) -> bool {
+    // That is no reason to watch the others less.
     match &error.kind {
         ErrorKind::PathNotFound => true,
         ErrorKind::Io(error) => matches!(

@@ -50,14 +50,18 @@ impl Snapshot {
                 false => Ok(false),
             }
         };
-        for (root, extent) in filter.roots() {
+        for (root, extent) in &filter.roots {
+            // The kernel watches nothing that is not there: until it comes back, a scan looks for it.
             taken.misses_a_root |= !root.is_dir();
             match extent {
                 Coverage::Tree => walk(root, &mut enter, |file| taken.note(file))?,
                 Coverage::NamedFiles => drop(enter(root)?),
             }
         }
-        filter.files().for_each(|path| taken.note(path.to_owned()));
+        filter
+            .files
+            .iter()
+            .for_each(|path| taken.note(path.clone()));
         taken.has_excess = folders_len > folders_len_max;
         Ok(taken)
     }

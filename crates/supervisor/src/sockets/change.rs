@@ -125,21 +125,13 @@ impl Sockets {
                 .get_mut(&number)
                 .expect("a kept address is in the table");
             group.held.extend(more);
-            if let Err(error) = group.set_options(&change.listen) {
-                committed
-                    .warnings
-                    .push(fault(&group.at, &error).to_string());
-            }
+            committed.apply(group, &change.listen);
             group.want(change.drivers_len, choice, now);
         }
         for mut group in change.fresh {
             if group.held.is_empty() {
                 group.held.extend(self.take_spare(&group.origin));
-                if let Err(error) = group.set_options(&change.listen) {
-                    committed
-                        .warnings
-                        .push(fault(&group.at, &error).to_string());
-                }
+                committed.apply(&mut group, &change.listen);
             }
             group.want(change.drivers_len, choice, now);
             let number = self.number();
@@ -151,6 +143,7 @@ impl Sockets {
 
     /// Gives a change up: what it has opened is closed.
     pub(crate) fn abandon(&mut self, change: Change) {
+        // Dropping it closes what it has opened and removes the files of its sockets.
         self.is_changing = false;
         drop(change);
     }
@@ -160,13 +153,16 @@ impl Sockets {
         let mut all: Vec<AddressOrigin> = Vec::new();
         for bind in &config.binds {
             let origins = match bind {
-                Bind::Tcp(addresses) => addresses.iter().map(|at| tcp(*at, config)).collect(),
+                Bind::Tcp(addresses) => {
+                    let origin = |at: &SocketAddr| TcpAddress::new(*at, config);
+                    let all = addresses.iter().map(origin);
+                    all.map(AddressOrigin::Tcp).collect()
+                }
                 Bind::Unix(path) => vec![AddressOrigin::Unix(path.clone())],
                 Bind::Inherited(name) => self.inherited(name.as_deref())?,
             };
             for origin in origins {
-                let is_any =
-                    matches!(&origin, AddressOrigin::Tcp { wanted, .. } if wanted.port() == 0);
+                let is_any = matches!(&origin, AddressOrigin::Tcp(wanted) if wanted.at.port() == 0);
                 if is_any || !all.contains(&origin) {
                     all.push(origin);
                 }
@@ -180,8 +176,9 @@ impl Sockets {
         let used = self.groups.values().map(|group| group.origin.clone());
         let is_meant = |origin: &AddressOrigin| match origin {
             AddressOrigin::Inherited { name: own, .. } => name.is_none_or(|name| name == own),
-            AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => false,
+            AddressOrigin::Tcp(_) | AddressOrigin::Unix(_) => false,
         };
+        // Those in use come first, so that they stay where they are.
         let found: Vec<AddressOrigin> = used.chain(spare).filter(is_meant).collect();
         if found.is_empty() {
             let what = match name {
@@ -201,21 +198,19 @@ impl Sockets {
         let find = |is: &dyn Fn(&ListenerGroup) -> bool| {
             free.iter().copied().find(|number| is(&self.groups[number]))
         };
+        // By what was configured first: a port that was any must not be taken for another address that has it now.
         find(&|group| group.origin == *origin).or_else(|| find(&|group| is_bound_to(group, origin)))
     }
 
     fn more(&self, number: u16, len: usize, config: &Config) -> Result<Vec<Held>, StartFault> {
         let group = &self.groups[&number];
-        let (ListenAddr::Tcp(at), AddressOrigin::Tcp { is_only_v6, .. }) =
-            (&group.at, &group.origin)
-        else {
+        let (ListenAddr::Tcp(at), AddressOrigin::Tcp(wanted)) = (&group.at, &group.origin) else {
             return Ok(Vec::new());
         };
-        let (at, is_only_v6) = (*at, *is_only_v6);
-        let address = TcpAddress { at, is_only_v6 };
+        let address = TcpAddress { at: *at, ..*wanted };
         let more = (0..group.lacks(len)).map(|_| listen::bind_tcp(address, &config.listen));
         let opened: io::Result<Vec<Held>> = more.map(|one| one.map(Held::from)).collect();
-        opened.map_err(|error| listen::tcp_fault(at, &error))
+        opened.map_err(|error| listen::tcp_fault(*at, &error))
     }
 
     fn fresh(
@@ -225,15 +220,16 @@ impl Sockets {
         config: &Config,
     ) -> Result<ListenerGroup, StartFault> {
         let (at, sharing, sockets) = match &origin {
-            AddressOrigin::Tcp { wanted, is_only_v6 } => {
-                let (at, is_only_v6) = (*wanted, *is_only_v6);
-                let address = TcpAddress { at, is_only_v6 };
+            AddressOrigin::Tcp(wanted) => {
                 let mut own = self.own_inodes();
                 let new = change.fresh.iter().flat_map(ListenerGroup::sockets);
                 own.extend(new.filter_map(inode));
-                let opened = foreign::check_free(address, &own)
-                    .and_then(|()| share(address, change.drivers_len, &config.listen));
-                let (at, sharing, sockets) = opened.map_err(|error| self.taken(at, &error))?;
+                // Looked for before it is bound: SO_REUSEPORT would share the address with a program of the same user,
+                // silently.
+                let opened = foreign::check_free(*wanted, &own)
+                    .and_then(|()| share(*wanted, change.drivers_len, &config.listen));
+                let (at, sharing, sockets) =
+                    opened.map_err(|error| self.taken(wanted.at, &error))?;
                 (ListenAddr::Tcp(at), sharing, sockets)
             }
             AddressOrigin::Unix(path) => {
@@ -279,11 +275,12 @@ impl Sockets {
         Some(Held::from(self.spare.remove(place).socket))
     }
 
-    /// Takes an address out of the table. Processes have its sockets as long as they need them.
+    /// Takes an address out of the table.
     fn forget(&mut self, number: u16, committed: &mut Committed) {
         let Some(group) = self.groups.remove(&number) else {
             return;
         };
+        // Processes have its sockets as long as they need them.
         match group.origin {
             AddressOrigin::Inherited { name, at } => {
                 let sockets = group.held.into_iter().map(|held| held.socket);
@@ -292,7 +289,7 @@ impl Sockets {
                     InheritedSocket { name, socket, at }
                 }));
             }
-            AddressOrigin::Tcp { .. } | AddressOrigin::Unix(_) => {
+            AddressOrigin::Tcp(_) | AddressOrigin::Unix(_) => {
                 let inodes = group
                     .held
                     .iter()
@@ -305,19 +302,29 @@ impl Sockets {
         }
     }
 
-    /// A number that no address has: the next one, around the end and past those in use.
+    /// A number that no address has.
     fn number(&mut self) -> u16 {
         // Otherwise this would look for ever.
         invariant!(
             self.groups.len() <= usize::from(u16::MAX),
             "all numbers of addresses are in use"
         );
+        // The next one, around the end and past those in use.
         while self.groups.contains_key(&self.next_number) {
             self.next_number = self.next_number.wrapping_add(1);
         }
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
         number
+    }
+}
+
+impl Committed {
+    /// Applies options to sockets that are open; what cannot be applied is no reason to fail.
+    fn apply(&mut self, group: &mut ListenerGroup, listen: &Listen) {
+        if let Err(error) = group.set_options(listen) {
+            self.warnings.push(fault(&group.at, &error).to_string());
+        }
     }
 }
 
@@ -342,13 +349,6 @@ impl Drop for SocketFiles {
     }
 }
 
-fn tcp(wanted: SocketAddr, config: &Config) -> AddressOrigin {
-    AddressOrigin::Tcp {
-        wanted,
-        is_only_v6: TcpAddress::new(wanted, config).is_only_v6,
-    }
-}
-
 fn origin_of(spare: &InheritedSocket) -> AddressOrigin {
     AddressOrigin::Inherited {
         name: spare.name.clone(),
@@ -359,11 +359,9 @@ fn origin_of(spare: &InheritedSocket) -> AddressOrigin {
 /// An address was configured with any port, and now with the one that it got.
 fn is_bound_to(group: &ListenerGroup, origin: &AddressOrigin) -> bool {
     match (&group.origin, origin, &group.at) {
-        (
-            AddressOrigin::Tcp { is_only_v6: is, .. },
-            AddressOrigin::Tcp { wanted, is_only_v6 },
-            ListenAddr::Tcp(at),
-        ) => wanted == at && is == is_only_v6,
+        (AddressOrigin::Tcp(bound), AddressOrigin::Tcp(wanted), ListenAddr::Tcp(at)) => {
+            *wanted == TcpAddress { at: *at, ..*bound }
+        }
         _ => false,
     }
 }
@@ -383,6 +381,7 @@ fn share(
         }
         bound => (SocketSharing::Ports, bound?),
     };
+    // The port that the kernel chose for the first one, if any was asked for, is that of all others.
     if let Some(bound) = first.local_addr()?.as_socket() {
         address.at = bound;
     }

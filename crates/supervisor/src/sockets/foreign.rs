@@ -20,6 +20,7 @@ struct ForeignListener {
 /// # Errors
 /// `AddrInUse`, or what the kernel says of an address that nobody could have.
 pub(super) fn check_free(wanted: TcpAddress, own: &[u64]) -> io::Result<()> {
+    // The kernel first: only where it refuses is the table of all sockets read.
     match listen::check_free(wanted) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && !own.is_empty() => {
             let mut taken_by = listening()?;
@@ -65,13 +66,14 @@ fn listening() -> io::Result<Vec<ForeignListener>> {
     Ok(all)
 }
 
-/// Reads the kernel's table: sockets that listen stand first.
+/// Reads the kernel's table.
 fn read(table: impl BufRead, all: &mut Vec<ForeignListener>) -> io::Result<()> {
     const LISTEN: &str = "0A";
     for line in table.lines().skip(1) {
         let line = line?;
         let mut words = line.split_ascii_whitespace().skip(1);
         let (at, state, inode) = (words.next(), words.nth(1), words.nth(5));
+        // Sockets that listen stand first: the thousands of connections behind them are not read.
         if state != Some(LISTEN) {
             return Ok(());
         }
@@ -90,6 +92,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     let word = |at: usize| {
         let digits = ip.get(at * 8..at * 8 + 8)?;
         let word = u32::from_str_radix(digits, 16).ok()?;
+        // The kernel prints each word as a number of this machine, not as bytes in their order.
         Some(u32::from_be_bytes(word.to_ne_bytes()))
     };
     let ip = match ip.len() {

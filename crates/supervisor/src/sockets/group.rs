@@ -1,7 +1,6 @@
 //! The sockets of one address: which are wanted, which are surplus, and how the surplus is closed.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,12 +11,12 @@ use socket2::SockRef;
 
 use crate::control::status::AddressStatus;
 use crate::handed;
-use crate::reuseport_bpf::{self, BpfProgram};
+use crate::reuseport_bpf::BpfProgram;
 use crate::service_manager::listens_on;
 use crate::sockets::Depth;
 use config::typed::{Listen, Steering};
 use ipc::ListenAddr;
-use ipc::listen;
+use ipc::listen::{self, TcpAddress};
 
 /// Between the order to accept from a socket no longer and its end.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -27,12 +26,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What of the configuration an address comes from: by this it is found again after a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum AddressOrigin {
-    Tcp {
-        /// As configured: the port may be 0.
-        wanted: SocketAddr,
-        /// Cannot be changed once a socket is bound.
-        is_only_v6: bool,
-    },
+    /// As configured: the port may be 0. Whether it is for IPv6 alone cannot be changed once a socket is bound.
+    Tcp(TcpAddress),
     Unix(PathBuf),
     Inherited {
         name: String,
@@ -118,7 +113,7 @@ impl ListenerGroup {
     pub(super) fn file(&self) -> Option<PathBuf> {
         match &self.origin {
             AddressOrigin::Unix(path) => Some(path.clone()),
-            AddressOrigin::Tcp { .. } | AddressOrigin::Inherited { .. } => None,
+            AddressOrigin::Tcp(_) | AddressOrigin::Inherited { .. } => None,
         }
     }
 
@@ -166,6 +161,7 @@ impl ListenerGroup {
             self.held.len()
         );
         for (index, held) in self.held.iter_mut().enumerate() {
+            // A closing socket that is wanted again is open still: nothing is lost by taking it back.
             held.stage = match held.stage {
                 _ if index < self.wanted_len => Stage::Wanted,
                 Stage::Wanted => Stage::Surplus { since: now },
@@ -180,6 +176,7 @@ impl ListenerGroup {
     pub(super) fn check(&self) -> io::Result<()> {
         let is_wanted = |held: &Held| held.stage == Stage::Wanted;
         let mut held = self.held.iter().enumerate();
+        // The wanted ones stand first, and at least one is wanted: all other code counts on that.
         let is_whole = (1..=self.held.len()).contains(&self.wanted_len)
             && held.all(|(index, held)| is_wanted(held) == (index < self.wanted_len));
         if !is_whole {
@@ -198,6 +195,7 @@ impl ListenerGroup {
                 listen::set_options(&socket, listen)?;
             }
             if !self.is_inherited() {
+                // Again on a socket that listens: that is how a backlog is changed.
                 listen::listen_on(&socket, listen)?;
             }
         }
@@ -227,6 +225,8 @@ impl ListenerGroup {
                 }
                 Stage::Closing { since } if !is_empty => {
                     // Somebody came late after all: it is accepted from again.
+                    // With its old age: when it is empty again, nothing has to be waited for but the moment of its
+                    // close.
                     self.held[index].stage = Stage::Surplus { since };
                     now + LOOK
                 }
@@ -268,7 +268,7 @@ impl ListenerGroup {
         let Some(first) = self.socket(0) else { return };
         let steered = match program {
             Some(program) => program.attach(first),
-            None => reuseport_bpf::detach(first),
+            None => os::remove_reuseport_program(first),
         };
         match steered {
             Ok(()) => self.program = program,

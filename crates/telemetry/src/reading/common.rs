@@ -17,6 +17,7 @@ use crate::Nanos;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
     let mut line = Line::default();
+    // At the bracket: a user may have spaces, and no peer or user of ours has a bracket.
     let (head, rest) = until(b'[', bytes)?;
     let (moment, rest) = date.bracketed(rest)?;
     line.wall_ns = Some(moment.wall_ns);
@@ -56,9 +57,9 @@ fn who<'a>(line: &mut Line<'a>, head: &'a [u8]) -> Option<()> {
     Some(())
 }
 
-/// How httpd's `vhost_combined` begins. The last part of an IPv6 address may be a number too, so it counts
-/// only where there is one word too many.
+/// How httpd's `vhost_combined` begins.
 fn is_host_with_port(text: &[u8]) -> bool {
+    // The last part of an IPv6 address may be a number too, so it counts only where there is one word too many.
     memchr::memrchr(b':', text).is_some_and(|at| number(&text[at + 1..]).is_some())
 }
 
@@ -118,6 +119,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> 
     if line.spans.receive.is_some() && has_total {
         line.form = LineForm::Phases;
         // Written only where it is so.
+        // A line of ours has the number of threads where it came to a queue, and the word only where it waited.
         let is_absent = line.queued.threads.is_some() && !has_from_queue;
         let from_queue = &mut line.queued.from_queue;
         *from_queue = from_queue.or(is_absent.then_some(false));
@@ -153,6 +155,7 @@ fn key(text: &[u8]) -> Option<(&[u8], &[u8])> {
     // Keys are short: a loop beats a search that starts 16 bytes at a time.
     let end = text
         .iter()
+        // No key of ours is longer, and a long word must not be searched to its end.
         .take(32)
         .position(|byte| !matches!(byte, b'a'..=b'z' | b'_'))?;
     match text[end..] {
@@ -198,6 +201,7 @@ fn partial(text: &[u8]) -> Option<[Nanos; 5]> {
         } else {
             until(b' ', rest)?
         };
+        // With a point, because five whole numbers in quotes may be anything.
         memchr::memchr(b'.', one)?;
         *time = signed_seconds(one)?;
         rest = more;

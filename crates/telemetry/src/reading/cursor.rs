@@ -42,6 +42,7 @@ pub(super) fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A whole number in decimal digits and nothing else.
 #[inline]
 pub(super) fn number(text: &[u8]) -> Option<u64> {
+    // Nineteen digits fit into 64 bits whatever they are, so that no digit has to be checked for overflow.
     if text.is_empty() || text.len() > 19 {
         return None;
     }
@@ -69,6 +70,7 @@ pub(super) fn seconds(text: &[u8]) -> Option<Nanos> {
     if let &[whole, b'.', a, b, c, d, e, f] = text {
         // How our own lines have almost all of them; all digits at once.
         let digits = [whole, a, b, c, d, e, f].map(|byte| byte.wrapping_sub(b'0'));
+        // Without an early exit, so that the compiler checks all digits at once.
         if digits.iter().fold(false, |bad, &digit| bad | (digit > 9)) {
             return None;
         }
@@ -96,6 +98,7 @@ fn any_seconds(text: &[u8]) -> Option<Nanos> {
         if digit > 9 {
             return None;
         }
+        // The tenth place and later ones count nothing: the unit is zero by then.
         ns += u64::from(digit) * unit;
         unit /= 10;
     }
@@ -134,6 +137,7 @@ pub(super) fn request(text: &[u8]) -> [&[u8]; 4] {
             _ => [b"", b"", b"", text],
         };
     };
+    // The last space: a target may have spaces where another server wrote it as it came.
     let (target, version) = match memchr::memrchr(b' ', rest) {
         Some(at) if rest[at + 1..].starts_with(b"HTTP/") => (&rest[..at], &rest[at + 1..]),
         _ => (rest, &b""[..]),
@@ -148,25 +152,8 @@ pub(super) fn request(text: &[u8]) -> [&[u8]; 4] {
 
 /// RFC 9110 section 5.6.2, without what is escaped in logs.
 #[inline]
-const fn is_method_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
+fn is_method_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

@@ -30,17 +30,19 @@ pub(super) struct DateReader {
 }
 
 impl DateReader {
-    /// A time of the common log format at the start of `text`, the opening bracket taken; the rest
-    /// begins after the closing one. Also NaviServer's bare seconds.
+    /// A time of the common log format at the start of `text`, the opening bracket taken; the rest begins after the
+    /// closing one.
     #[inline]
     pub(super) fn bracketed<'a>(&mut self, text: &'a [u8]) -> Option<(Moment, &'a [u8])> {
         if let Some((head, [b']', rest @ ..])) = text.split_first_chunk::<CLF_BYTES>() {
+            // Most lines are of the same second as the line before.
             if *head != self.clf {
                 self.clf_moment = clf(head)?;
                 self.clf = *head;
             }
             return Some((self.clf_moment, rest));
         }
+        // NaviServer can write bare seconds.
         let (secs, rest) = super::cursor::until(b']', text)?;
         let wall_ns = super::cursor::number(secs)?.checked_mul(NANOS_PER_SEC)?;
         let moment = Moment {
@@ -76,6 +78,7 @@ impl DateReader {
 
 fn clf(text: &[u8; CLF_BYTES]) -> Option<Moment> {
     let parsed = strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?;
+    // A moment before 1970 is none that a log has.
     let secs = u64::try_from(parsed.to_timestamp().ok()?.as_second()).ok()?;
     Some(Moment {
         wall_ns: secs.checked_mul(NANOS_PER_SEC)?,
@@ -88,6 +91,7 @@ fn iso(head: &[u8; ISO_BYTES], zone: &[u8]) -> Option<Moment> {
     let text = [&head[..], zone].concat();
     let pieces = Pieces::parse(std::str::from_utf8(&text).ok()?).ok()?;
     let offset = pieces.to_numeric_offset()?;
+    // The civil time is that of the offset; what is asked for is the moment.
     let at = offset.to_timestamp(pieces.date().to_datetime(pieces.time()?));
     let secs = u64::try_from(at.ok()?.as_second()).ok()?;
     Some(Moment {

@@ -165,6 +165,7 @@ pub(super) fn put<'a>(
 #[inline]
 fn optional<T>(value: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Option<Option<T>> {
     match value {
+        // Nothing, or a dash: the field is known to have no value.
         b"" => Some(None),
         _ => read(value).map(Some),
     }

@@ -4,7 +4,7 @@
 //! their value. An object without a time and a status is another program's line. Whole numbers are digits;
 //! seconds have a point as well, and where a program that passed the line on wrote them anew, an exponent.
 
-use super::cursor;
+use super::cursor::quoted;
 use super::date::DateReader;
 use super::fields::{Shape, in_json, put, shape};
 use super::{Line, LineForm};
@@ -18,8 +18,9 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
     let mut has_status = false;
     let mut rest = spaces(bytes.strip_prefix(b"{")?);
     while let [b'"', more @ ..] = rest {
-        let (key, more) = string(more)?;
+        let (key, more) = quoted(more)?;
         let (value, more) = value(spaces(spaces(more).strip_prefix(b":")?))?;
+        // A log of errors has times as well: a status is what an access line cannot be without.
         has_status |= key == b"status";
         take(&mut line, key, value, date)?;
         rest = spaces(more);
@@ -81,9 +82,10 @@ fn take<'a>(
 #[inline]
 fn value(text: &[u8]) -> Option<(Value<'_>, &[u8])> {
     match text.first()? {
-        b'"' => string(&text[1..]).map(|(value, rest)| (Value::Text(value), rest)),
+        b'"' => quoted(&text[1..]).map(|(value, rest)| (Value::Text(value), rest)),
         b'{' | b'[' => nested(text).map(|rest| (Value::Other, rest)),
         first => {
+            // A word without an end is a line that was cut.
             let end = text
                 .iter()
                 .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t'))?;
@@ -101,11 +103,6 @@ fn value(text: &[u8]) -> Option<(Value<'_>, &[u8])> {
     }
 }
 
-#[inline]
-fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    cursor::quoted(text)
-}
-
 /// What follows an object or array; its inside is only counted.
 fn nested(text: &[u8]) -> Option<&[u8]> {
     let mut depth = 0usize;
@@ -114,7 +111,8 @@ fn nested(text: &[u8]) -> Option<&[u8]> {
         let (&first, more) = rest.split_first()?;
         rest = more;
         match first {
-            b'"' => rest = string(rest)?.1,
+            // Brackets within a string close nothing.
+            b'"' => rest = quoted(rest)?.1,
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth -= 1,
             _ => {}

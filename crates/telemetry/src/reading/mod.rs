@@ -16,7 +16,7 @@ mod plain;
 
 use std::borrow::Cow;
 
-use crate::Nanos;
+use crate::{Nanos, PerPhase};
 use date::DateReader;
 pub use pattern::{Pattern, PatternFault};
 
@@ -39,24 +39,10 @@ pub enum LineForm {
 }
 
 /// How long each phase took, as far as the line says so.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct KnownSpans {
-    /// From arrival to the queue.
-    pub receive: Option<Nanos>,
-    /// In the queue.
-    pub queue: Option<Nanos>,
-    /// In the handler; of NaviServer's lines its filters and its run.
-    pub run: Option<Nanos>,
-    /// Until the last byte was taken. NaviServer does not know it.
-    pub send: Option<Nanos>,
-    /// All of it. Where only the phases are written: their sum.
-    pub total: Option<Nanos>,
-    /// The part of the run spent waiting for the interpreter.
-    pub gil: Option<Nanos>,
-    /// The part of the run that was processor time of the thread that ran it. A line that says 0 says that
-    /// it was not measured.
-    pub cpu: Option<Nanos>,
-}
+///
+/// Of NaviServer's lines `run` is its filters and its run, and it does not know `send`. Where only the phases are
+/// written, `total` is their sum. A line that says 0 for `cpu` says that it was not measured.
+pub type KnownSpans = PerPhase<Option<Nanos>>;
 
 /// What the request found at its pool's queue, as far as the line says so.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -191,6 +177,7 @@ impl Reader {
     #[inline]
     pub fn line<'a>(&mut self, bytes: &'a [u8]) -> Option<Line<'a>> {
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        // First, because a template may look like any of the other forms.
         if let Some(pattern) = &self.pattern
             && let Some(line) = pattern.line(bytes, &mut self.date)
         {

@@ -85,6 +85,7 @@ impl Pattern {
                 }
             }
         }
+        // Another form that begins like the template must not be taken for it.
         if !rest.is_empty() {
             return None;
         }
@@ -99,6 +100,7 @@ impl Pattern {
         }
         match (self.parts.get(index + 1), place) {
             (None, _) => Some(rest.len()),
+            // A quote within the value is escaped, so that it does not end there.
             (Some(Part::Text(text)), Place::Quoted) if text.starts_with('"') => {
                 quoted(rest).map(|(value, _)| value.len())
             }

@@ -7,31 +7,29 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+/// From between the quotes of a JSON string; one with a wrong escape stays as it is.
+pub(super) fn json(field: &[u8]) -> Cow<'_, [u8]> {
+    if memchr(b'\\', field).is_none() {
+        return Cow::Borrowed(field);
+    }
+    let quoted = [b"\"", field, b"\""].concat();
+    match serde_json::from_slice::<String>(&quoted) {
+        Ok(plain) => Cow::Owned(plain.into_bytes()),
+        Err(_) => Cow::Borrowed(field),
+    }
+}
+
 /// Of a text form.
 pub(super) fn text(field: &[u8]) -> Cow<'_, [u8]> {
-    match memchr(b'\\', field) {
-        Some(at) => Cow::Owned(unescaped(field, at, text_escape)),
-        None => Cow::Borrowed(field),
-    }
-}
-
-/// From between the quotes of a JSON string.
-pub(super) fn json(field: &[u8]) -> Cow<'_, [u8]> {
-    match memchr(b'\\', field) {
-        Some(at) => Cow::Owned(unescaped(field, at, json_escape)),
-        None => Cow::Borrowed(field),
-    }
-}
-
-/// Appends what the escape at the start of `rest` means, and gives the bytes that it took; 0 for none.
-type Escape = fn(rest: &[u8], out: &mut Vec<u8>) -> usize;
-
-fn unescaped(field: &[u8], first: usize, escape: Escape) -> Vec<u8> {
+    let Some(first) = memchr(b'\\', field) else {
+        return Cow::Borrowed(field);
+    };
     let mut out = Vec::with_capacity(field.len());
     out.extend_from_slice(&field[..first]);
     let mut rest = &field[first..];
     while !rest.is_empty() {
-        let taken = escape(rest, &mut out);
+        let taken = text_escape(rest, &mut out);
+        // What the escape took is behind us; up to the next backslash all is as it was meant.
         rest = &rest[taken..];
         let (plain, more) = match taken {
             // A backslash that begins no escape.
@@ -43,9 +41,10 @@ fn unescaped(field: &[u8], first: usize, escape: Escape) -> Vec<u8> {
         out.extend_from_slice(&more[..at]);
         rest = &more[at..];
     }
-    out
+    Cow::Owned(out)
 }
 
+/// Appends what the escape at the start of `rest` means, and gives the bytes that it took; 0 for none.
 fn text_escape(rest: &[u8], out: &mut Vec<u8>) -> usize {
     let (byte, taken) = match *rest {
         [_, b'x', high, low, ..] => match (digit(high), digit(low)) {
@@ -62,50 +61,6 @@ fn text_escape(rest: &[u8], out: &mut Vec<u8>) -> usize {
     };
     out.push(byte);
     taken
-}
-
-fn json_escape(rest: &[u8], out: &mut Vec<u8>) -> usize {
-    let byte = match *rest {
-        [_, byte @ (b'"' | b'\\' | b'/'), ..] => byte,
-        [_, b'n', ..] => b'\n',
-        [_, b'r', ..] => b'\r',
-        [_, b't', ..] => b'\t',
-        [_, b'b', ..] => b'\x08',
-        [_, b'f', ..] => b'\x0c',
-        [_, b'u', ..] => return json_code(rest, out),
-        _ => return 0,
-    };
-    out.push(byte);
-    2
-}
-
-/// `\u00e9`, or two of them for a character beyond U+FFFF.
-fn json_code(rest: &[u8], out: &mut Vec<u8>) -> usize {
-    let Some(unit) = json_unit(rest) else {
-        return 0;
-    };
-    let low = || json_unit(rest.get(6..)?);
-    let (code, taken) = match unit {
-        0xd800..=0xdbff => match low() {
-            Some(low @ 0xdc00..=0xdfff) => {
-                (0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00), 12)
-            }
-            _ => return 0,
-        },
-        _ => (unit, 6),
-    };
-    let Some(character) = char::from_u32(code) else {
-        return 0;
-    };
-    out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-    taken
-}
-
-fn json_unit(rest: &[u8]) -> Option<u32> {
-    let digits = rest.strip_prefix(b"\\u")?.first_chunk::<4>()?;
-    digits
-        .iter()
-        .try_fold(0, |code, &byte| Some(code << 4 | u32::from(digit(byte)?)))
 }
 
 fn digit(byte: u8) -> Option<u8> {

@@ -532,20 +532,3 @@ fn reads_json_of_others_and_refuses_what_is_no_access_line() {
         format!("{status:?}")
     });
 }
-
-#[test]
-fn reads_seconds_that_another_program_wrote_anew() {
-    let mut reader = Reader::default();
-    let mut check = |written: &str, expect: u64| {
-        let text = format!(
-            r#"{{"time":"2000-10-10T13:55:36Z","status":200,"queue":{written},"total":1}}"#
-        );
-        let line = reader.line(text.as_bytes()).expect(written);
-        assert_eq!(line.spans.queue, Some(Nanos(expect)), "{written}");
-    };
-    check("5.7e-05", 57_000);
-    check("7E-6", 7_000);
-    check("0.0", 0);
-    check("0e0", 0);
-    check("1.5e+3", 1_500_000_000_000);
-}

@@ -52,6 +52,7 @@ impl DateText {
     /// `[10/Oct/2000:13:55:36 +0000]`, brackets included.
     pub(super) fn clf_at(&mut self, wall_ns: u64) -> &[u8] {
         if self.is_new_second(wall_ns) {
+            // Once a second: lines of one second have the same text.
             let at = local(wall_ns / NANOS_PER_SEC, self.offset);
             let date = at.strftime("%d/%b/%Y:%H:%M:%S");
             write!(self.text, "[{date} {}]", self.zone).expect("a vector takes all");

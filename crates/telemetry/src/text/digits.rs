@@ -17,6 +17,7 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, value: u64) {
     let mut rest = value;
     while rest >= 10 {
         at -= 2;
+        // Two digits at a time: half of the divisions.
         text[at..at + 2].copy_from_slice(&pair(rest % 100));
         rest /= 100;
     }

@@ -75,10 +75,11 @@ pub fn json(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether no byte needs an escape. One pass without an early exit, so that the compiler makes it 16
-/// bytes a step: 10 ns instead of the table's 28 for an ordinary User-Agent.
+/// Whether no byte needs an escape.
 #[inline]
 fn is_clean(text: &[u8]) -> bool {
+    // One pass without an early exit, so that the compiler makes it 16 bytes a step: 10 ns instead of the table's 28
+    // for an ordinary User-Agent.
     !text
         .iter()
         .fold(false, |dirty, &byte| dirty | is_dirty(byte))
@@ -108,6 +109,7 @@ fn push_json_escaped(out: &mut Vec<u8>, text: &[u8]) {
         for character in chunk.valid().chars() {
             push_json_char(out, character);
         }
+        // As the character of the same number: nothing is lost, and the line stays UTF-8.
         for &byte in chunk.invalid() {
             push_json_code(out, byte);
         }

@@ -94,6 +94,7 @@ struct Lines {
 impl Writer {
     /// A writer of lines of one form. A record whose number has no name in `names` gets an empty one.
     pub fn new(form: Form, style: Style, names: Names) -> Writer {
+        // Escaped once, here: names are in every line, and never change.
         let names = match form {
             Form::Json => Known::of(names, escape::json),
             Form::Template(_) => Known::of(names, <[u8]>::to_vec),

@@ -28,6 +28,7 @@ pub(super) struct Known {
 impl Known {
     /// Each name goes through `escape` once, here.
     pub(super) fn of(names: Names, escape: fn(&[u8]) -> Vec<u8>) -> Known {
+        // A name may be anything that a configuration holds.
         let all = |names: Vec<String>| names.iter().map(|name| escape(name.as_bytes())).collect();
         Known {
             routes: all(names.routes),
@@ -45,12 +46,12 @@ impl Known {
         by_index(&self.pools, record.pool)
     }
 
-    /// Appends the worker that ran the record: `PROCESS.NUMBER`, `-` for none. A process's name is its pid,
-    /// not its slot: during a reload two generations have the same slots.
+    /// Appends the worker that ran the record: `PROCESS.NUMBER`, `-` for none.
     pub(super) fn push_worker(&self, record: &Record<'_>, out: &mut Vec<u8>) {
         let Some(worker) = record.phases.worker else {
             return out.push(b'-');
         };
+        // A process's name is its pid, not its slot: during a reload two generations have the same slots.
         out.extend_from_slice(&self.process);
         out.push(b'.');
         push_u64(out, u64::from(worker.get()));
@@ -58,6 +59,7 @@ impl Known {
 
     /// The record's id, not escaped; `made` has room for one that is made here.
     pub(super) fn id<'r>(&self, record: &Record<'r>, made: &'r mut [u8; 16]) -> &'r [u8] {
+        // An id of the client, where it is trusted: a proxy in front has the same in its own log.
         if record.request_id.is_empty() {
             *made = made_id(self.id_seed, record.id);
             made

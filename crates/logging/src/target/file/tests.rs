@@ -134,21 +134,6 @@ fn a_device_is_written_and_stays_what_it_is() {
 }
 
 #[test]
-fn reopens_by_name_and_completes_the_line_in_the_old_file() {
-    let (dir, path, mut file) = log();
-    let old = dir.path().join("a.log.1");
-    write_all(&mut file, "one\ntw");
-    std::fs::rename(&path, &old).unwrap();
-    assert_eq!(
-        file.reopen(partial("two\n", 2)).unwrap(),
-        Continuation::Completed
-    );
-    write_all(&mut file, "three\n");
-    assert_eq!(text_of(&old), "one\ntwo\n");
-    assert_eq!(text_of(&path), "three\n");
-}
-
-#[test]
 fn reopening_the_same_file_changes_nothing() {
     let (_dir, path, mut file) = log();
     write_all(&mut file, "one\ntw");
@@ -159,23 +144,6 @@ fn reopening_the_same_file_changes_nothing() {
     assert!(file.ends_with_ours());
     write_all(&mut file, "o\n");
     assert_eq!(text_of(&path), "one\ntwo\n");
-}
-
-#[test]
-fn a_line_that_others_wrote_behind_is_begun_again() {
-    let (dir, path, mut file) = log();
-    let old = dir.path().join("a.log.1");
-    write_all(&mut file, "tw");
-    assert!(file.ends_with_ours());
-    let mut other = File::options().append(true).open(&path).unwrap();
-    other.write_all(b"other\n").unwrap();
-    assert!(!file.ends_with_ours());
-    std::fs::rename(&path, &old).unwrap();
-    assert_eq!(
-        file.reopen(partial("two\n", 2)).unwrap(),
-        Continuation::Torn
-    );
-    assert_eq!(text_of(&old), "twother\n");
 }
 
 #[test]
@@ -216,16 +184,6 @@ fn rotates_to_a_free_name() {
             "a.log.20261121T120739Z.4"
         ]
     );
-    assert_eq!(text_of(&path), "");
-}
-
-#[test]
-fn completes_a_cut_line_before_it_goes_on_in_a_new_file() {
-    let (_dir, path, mut file) = log();
-    write_all(&mut file, "one\nt");
-    let rotated = file.rotate(partial("two\n", 1), NOON).unwrap();
-    assert_eq!(rotated.continuation, Continuation::Completed);
-    assert_eq!(text_of(&rotated.old.unwrap()), "one\ntwo\n");
     assert_eq!(text_of(&path), "");
 }
 
