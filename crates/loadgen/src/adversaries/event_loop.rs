@@ -230,7 +230,7 @@ impl AdversaryLoop {
                 self.clients[index].state = ClientState::Connecting;
                 self.set_due(index, at.plus(self.timeout));
             }
-            // No port, no descriptor, nobody there: later perhaps.
+            // No port, no descriptor or no listener now: it tries again later.
             Err(_) => self.close(index, at),
         }
     }

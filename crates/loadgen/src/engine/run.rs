@@ -260,7 +260,7 @@ fn begin_second(begin: Stamp, start: Stamp) -> u64 {
 }
 
 impl Measured {
-    /// Where the counted time ended: as planned, or earlier because everything was done or somebody ended it.
+    /// Where the counted time ended: as planned, or earlier because everything was done or it was broken off.
     fn settle_end(&mut self, plan: &Plan) {
         let Length {
             duration, requests, ..

@@ -1,7 +1,7 @@
 //! When requests are due, and of which kind: one thread's share of the whole plan.
 //!
 //! Takes the plan and the thread's number, gives intended times one after another. Pure: the times are
-//! offsets from the beginning of the run, nobody's clock is read. The shares of all threads together are the plan.
+//! offsets from the beginning of the run, no clock is read. The shares of all threads together are the plan.
 
 use std::sync::Arc;
 

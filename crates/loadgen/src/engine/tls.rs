@@ -49,7 +49,7 @@ impl TlsClient {
     pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Fault> {
         let name = ServerName::try_from(tls.server_name.clone())
             .map_err(|error| Fault::new(format!("the name `{}`: {error}", tls.server_name)))?;
-        // Not the process's default: nobody else is to choose, and nobody to be chosen for.
+        // Not the process's default: other code of the process has its own choice.
         let provider = Arc::new(ring::default_provider());
         let verifier = Arc::new(Verifier {
             authorities: match &tls.trust {
@@ -107,7 +107,7 @@ impl TlsConnection {
     ///
     /// Ciphertext of the last bytes may wait as well: [`TlsConnection::flush`] until there is none.
     pub(crate) fn send(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-        // rustls takes plaintext without end where nobody sends: what waits is bounded by sending it first.
+        // rustls takes plaintext without end where nothing is sent: what waits is bounded by sending it first.
         self.flush(&socket)?;
         let taken = self.tls.writer().write(bytes)?;
         match self.flush(&socket) {

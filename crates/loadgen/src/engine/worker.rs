@@ -67,7 +67,7 @@ impl RunShared {
         self.warm.load(Ordering::Relaxed) >= plan.connections.len
     }
 
-    /// Whether somebody wants the run to end.
+    /// Whether the run is to end at once.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -174,7 +174,7 @@ fn processor_time() -> Nanos {
 /// What a turn is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// The run goes on.
+    /// The run continues.
     Goes,
     /// Nothing new is to be sent: open loads wait for what is under way, closed ones end.
     Ends,
@@ -537,7 +537,7 @@ mod tests {
         // But for what this test works itself.
         let stalled = tested.ticker.stalled.0.div_ceil(1_000_000);
         assert_eq!(stalled, 90);
-        // Sent at 140, read at 160: nobody knows when it came.
+        // Sent at 140, read at 160: when it came is not known.
         tested.answer(140, 160);
         assert_eq!(
             (tested.tally.counts.disturbed, tested.tally.counts.answered),

@@ -124,7 +124,7 @@ impl Metric {
     /// 99 %.
     pub const P99: Metric = Metric::Time("", Figure::Quantile(99.0));
 
-    /// What is compared when nobody says what.
+    /// The figures that are compared by default.
     pub fn usual() -> Vec<Metric> {
         let names = "rps,mean,stdev,p50,p90,p99,p99.9,max,connect-p99,first-byte-p50,failures,cpu,server-cpu,rss";
         Metric::parse_list(names).expect("these are names of the tables")

@@ -12,7 +12,7 @@
 //! A try that does not hold is made once more before it counts: one stall of the machine is not the server's
 //! knee. When the generator was the limit, the search ends: higher rates would say nothing of the server. So it
 //! does when a try cannot be judged, as a run that is invalid or too short for the percentile: to call that a
-//! rate at which it does not hold would lead to a knee that is nobody's.
+//! rate at which it does not hold would give a wrong knee.
 
 use std::ops::ControlFlow;
 

@@ -1,7 +1,7 @@
 //! One connection of the load: its socket, what is on its way, and the reply that is being read.
 //!
 //! Plain state; the loop moves it. A place for a connection lives as long as the run, its socket may be
-//! another one each time: `generation` tells events of a former one.
+//! another one each time: by `generation` events of a former one are known.
 //!
 //! ```text
 //!            begin                established

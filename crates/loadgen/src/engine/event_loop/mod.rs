@@ -246,7 +246,7 @@ impl<'a> EventLoop<'a> {
             (Turn::Goes, Some(schedule)) => self.in_flight == 0 && schedule.due().is_none(),
             (Turn::Ends, None) => true,
             (Turn::Ends, Some(_)) => {
-                // What was due is waited for, unless somebody wants the end now.
+                // What was due is waited for, unless the run is to end at once.
                 let latest = self.tally.window.end.plus(self.timeout);
                 is_done || self.worker.shared.is_over() || at >= latest
             }

@@ -52,7 +52,7 @@ impl EventLoop<'_> {
                         return false;
                     }
                     let is_plain = self.connections[place].tls.is_none();
-                    // A read that did not fill the buffer emptied the socket: the next edge tells of more.
+                    // A read that did not fill the buffer emptied the socket: more bytes make another edge.
                     if is_plain && bytes < buffer.len() && !is_ending {
                         return false;
                     }
@@ -68,7 +68,7 @@ impl EventLoop<'_> {
         true
     }
 
-    /// Bytes, and when they arrived by the kernel's stamps; [`Stamp::ZERO`]: nobody says.
+    /// Bytes, and when they arrived by the kernel's stamps; [`Stamp::ZERO`]: there is none.
     #[inline]
     fn receive(&mut self, place: usize, buffer: &mut [u8]) -> io::Result<(usize, Stamp)> {
         let connection = &mut self.connections[place];

@@ -403,7 +403,7 @@ impl<'a> EventLoop<'a> {
     /// A place without a connection: what becomes of it.
     fn go_on(&mut self, place: usize, at: Stamp) {
         if !self.is_closed_load() {
-            // In a closed load the turn goes on: what its ending takes is part of the next one.
+            // In a closed load the turn began with the last reply: what closing takes is part of it.
             let connection = &mut self.connections[place];
             connection.turn = at;
             let (len, left) = (connection.len, connection.left);
