@@ -5,12 +5,13 @@
 
 use std::cell::OnceCell;
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 
 use loadgen::engine::{self, Fault};
 use loadgen::outcome::{Outcome, Remark, Weight};
 use loadgen::output::{self, Tone};
 use loadgen::plan::{Address, Load, Plan};
-use loadgen::statistics::{Assertion, Moments, Search, SearchEnd, Step, Try};
+use loadgen::statistics::{Assertion, Moments, Search, SearchEnd, Try};
 use present::thousands;
 
 use super::flags::{BenchOptions, Runs, has_stdout};
@@ -110,8 +111,8 @@ impl Bench<'_> {
     ) -> Result<bool, Fault> {
         let knee = loop {
             let rate = match search.next() {
-                Step::Done(knee) => break knee,
-                Step::Try(rate) => rate,
+                ControlFlow::Break(knee) => break knee,
+                ControlFlow::Continue(rate) => rate,
             };
             plan.load = at_rate(&plan.load, rate);
             let outcome = self.one(&plan, format!("{rate:.0}/s"))?;

@@ -155,20 +155,19 @@ mod tests {
     }
 
     #[test]
-    fn has_small_buffers_where_nothing_is_read_unless_told() {
-        assert_eq!(
-            behaviour(Misbehaviour::NeverReads).receive_buffer_bytes,
-            Some(4096)
-        );
-        assert_eq!(behaviour(Misbehaviour::Idle).receive_buffer_bytes, None);
-        let clients = BadClients {
-            len: 1,
-            misbehaviour: Misbehaviour::NeverReads,
-            receive_buffer_bytes: Some(99_999),
-        };
-        assert_eq!(
-            Behaviour::of(&clients, &request(None)).receive_buffer_bytes,
-            Some(99_999)
-        );
+    fn has_small_buffers_where_nothing_is_read_unless_the_plan_says_otherwise() {
+        for (misbehaviour, receive_buffer_bytes, expect) in [
+            (Misbehaviour::NeverReads, None, Some(4096)),
+            (Misbehaviour::Idle, None, None),
+            (Misbehaviour::NeverReads, Some(99_999), Some(99_999)),
+        ] {
+            let clients = BadClients {
+                len: 1,
+                misbehaviour,
+                receive_buffer_bytes,
+            };
+            let behaviour = Behaviour::of(&clients, &request(None));
+            assert_eq!(behaviour.receive_buffer_bytes, expect);
+        }
     }
 }

@@ -8,19 +8,6 @@ use super::behaviour::Behaviour;
 use crate::distribution::{Distribution, Summary};
 use crate::outcome::BadClientCounts;
 
-/// What the clients did.
-#[derive(Debug, Default)]
-pub(super) struct AdversaryCounts {
-    /// In the plan's order.
-    pub(super) groups: Vec<BadClientCounts>,
-    /// How often the thread was woken.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the cost of the thread is counted by tests")
-    )]
-    pub(super) wakes: u64,
-}
-
 /// One misbehaving client.
 #[derive(Debug, Default)]
 pub(super) struct BadClient {

@@ -11,8 +11,6 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -21,11 +19,11 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt}
 use telemetry::{Nanos, Stamp, now};
 
 use super::behaviour::Behaviour;
-use super::client::{AdversaryCounts, BadClient, ClientGroup, ClientState};
+use super::client::{BadClient, ClientGroup, ClientState};
 use super::{CONNECTIONS_PER_S, REOPENED_AFTER};
-use crate::engine::Fault;
-use crate::engine::socket::Sources;
-use crate::engine::socket::{Remote, reset, set_nodelay};
+use crate::engine::socket::{Remote, Sources, reset, set_nodelay, sources};
+use crate::engine::{Fault, timespec};
+use crate::outcome::BadClientCounts;
 use crate::plan::{Misbehaviour, Plan};
 
 /// Those that read slowly do so at these times.
@@ -60,49 +58,37 @@ pub(super) struct AdversaryLoop {
     /// Deadlines are looked at in these steps.
     grid: Nanos,
     scratch: Box<[u8]>,
-    open: Arc<AtomicUsize>,
+    /// How often the thread was woken: its cost.
     wakes: u64,
 }
 
 impl AdversaryLoop {
     /// For the misbehaving clients of a plan; ends when `stop` can be read.
-    pub(super) fn new(
-        plan: &Plan,
-        stop: &OwnedFd,
-        open: &Arc<AtomicUsize>,
-    ) -> Result<AdversaryLoop, Fault> {
-        let epoll =
-            epoll::create(CreateFlags::CLOEXEC).map_err(|error| super::thread::cannot(&error))?;
-        epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)
-            .map_err(|error| super::thread::cannot(&error))?;
+    pub(super) fn new(plan: &Plan, stop: &OwnedFd) -> Result<AdversaryLoop, Fault> {
+        let cannot = |error| super::thread::cannot(&error);
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(cannot)?;
+        let data = EventData::new_u64(STOP);
+        epoll::add(&epoll, stop, data, EventFlags::IN).map_err(cannot)?;
         let request = plan.requests.first();
         let request = request.ok_or_else(|| Fault::new("there is no request to send"))?;
-        let groups: Vec<ClientGroup> = plan
-            .bad_clients
-            .iter()
-            .map(|one| ClientGroup::of(Behaviour::of(one, request)))
-            .collect();
-        let of_groups = plan.bad_clients.iter().zip(0..);
-        let clients: Vec<BadClient> = of_groups
-            .flat_map(|(clients, group)| {
-                (0..clients.len).map(move |_| BadClient {
-                    group,
-                    ..BadClient::default()
-                })
-            })
-            .collect();
+        let mut groups = Vec::new();
+        let mut clients = Vec::new();
+        for (group, bad) in (0..).zip(&plan.bad_clients) {
+            groups.push(ClientGroup::of(Behaviour::of(bad, request)));
+            clients.extend((0..bad.len).map(|_| BadClient {
+                group,
+                ..BadClient::default()
+            }));
+        }
         let start = now();
+        let slacks = groups.iter().map(|group| group.behaviour.slack());
         let slots = (0..).map(|number| start.plus(Nanos(SLOT.0 * number)));
         Ok(AdversaryLoop {
             epoll,
             remote: Remote::of(&plan.target.address)?,
-            sources: Sources::of(plan, 0),
+            sources: sources(plan, 0),
             timeout: plan.connections.timeout,
-            grid: groups
-                .iter()
-                .map(|group| group.behaviour.slack())
-                .min()
-                .unwrap_or(READ_TICK),
+            grid: slacks.min().unwrap_or(READ_TICK),
             dues: slots.take(clients.len()).collect(),
             next_due: start,
             next_slot: start.plus(Nanos(SLOT.0 * clients.len() as u64)),
@@ -110,21 +96,20 @@ impl AdversaryLoop {
             clients,
             start,
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
-            open: Arc::clone(open),
             wakes: 0,
         })
     }
 
-    /// Until it is stopped.
-    pub(super) fn run(mut self) -> AdversaryCounts {
-        let mut room = [MaybeUninit::<Event>::uninit(); EVENTS_LEN];
+    /// Until it is stopped. Gives what the clients of each group did, in the plan's order, and the number of wake-ups.
+    pub(super) fn run(mut self) -> (Vec<BadClientCounts>, u64) {
+        let mut space = [MaybeUninit::<Event>::uninit(); EVENTS_LEN];
         loop {
             let at = now();
             if at >= self.next_due {
                 self.scan(at);
             }
             let sleep = self.sleep(now());
-            let events: &[Event] = match epoll::wait(&self.epoll, &mut room, sleep.as_ref()) {
+            let events: &[Event] = match epoll::wait(&self.epoll, &mut space, sleep.as_ref()) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => &[],
                 Err(error) => panic!("epoll refuses a descriptor of ours: {error}"),
@@ -147,11 +132,9 @@ impl AdversaryLoop {
         }
         // Rounded up: deadlines that are close together are one wake-up, and none comes too early.
         let steps = self.next_due.since(self.start).0.div_ceil(self.grid.0);
-        let left = self.start.plus(Nanos(steps * self.grid.0)).since(at).0;
-        Some(Timespec {
-            tv_sec: (left / 1_000_000_000) as i64,
-            tv_nsec: (left % 1_000_000_000) as i64,
-        })
+        Some(timespec(
+            self.start.plus(Nanos(steps * self.grid.0)).since(at),
+        ))
     }
 
     /// Does what is due.
@@ -174,10 +157,8 @@ impl AdversaryLoop {
     }
 
     fn is_due(&mut self, index: usize, due: Stamp, at: Stamp) {
-        match (
-            self.clients[index].state,
-            self.behaviour(index).misbehaviour,
-        ) {
+        let misbehaviour = self.behaviour(index).misbehaviour;
+        match (self.clients[index].state, misbehaviour) {
             (ClientState::Waiting, _) => self.open(index, at),
             // It takes too long.
             (ClientState::Connecting, _) => self.close(index, at),
@@ -240,22 +221,16 @@ impl AdversaryLoop {
         let behaviour = self.behaviour(index);
         let (buffer, interest) = (behaviour.receive_buffer_bytes, behaviour.interest());
         let begun = self.remote.connect(self.sources.next(), buffer);
-        let watched = begun.and_then(|socket| {
-            epoll::add(
-                &self.epoll,
-                &socket,
-                EventData::new_u64(index as u64),
-                interest,
-            )?;
-            Ok(socket)
-        });
+        let data = EventData::new_u64(index as u64);
+        let watched = begun
+            .and_then(|socket| epoll::add(&self.epoll, &socket, data, interest).map(|()| socket));
         match watched {
             Ok(socket) => {
                 self.clients[index].socket = Some(socket);
                 self.clients[index].state = ClientState::Connecting;
                 self.set_due(index, at.plus(self.timeout));
             }
-            // No port, no descriptor, nobody there: later perhaps.
+            // No port, no descriptor or no listener now: it tries again later.
             Err(_) => self.close(index, at),
         }
     }
@@ -272,7 +247,6 @@ impl AdversaryLoop {
         (client.state, client.since, client.sent, client.allowance) =
             (ClientState::Sending, at, 0, 0.0);
         self.groups[client.group as usize].counts.made += 1;
-        self.open.fetch_add(1, Ordering::Relaxed);
         self.set_due(index, Stamp::NEVER);
         self.send(index, at);
     }
@@ -291,13 +265,10 @@ impl AdversaryLoop {
             }
         }
         client.state = ClientState::Established;
-        match self.behaviour(index).misbehaviour {
+        match self.groups[client.group as usize].behaviour.misbehaviour {
             Misbehaviour::HalfCloses => {
                 // A connection that is gone already is found so by reading.
-                let _ = shutdown(
-                    self.clients[index].socket.as_ref().expect("it has sent"),
-                    Shutdown::Write,
-                );
+                let _ = shutdown(socket, Shutdown::Write);
             }
             Misbehaviour::ReadsAt { .. } => self.set_due(index, self.next_tick(at)),
             Misbehaviour::Trickles { .. } => self.set_due(index, at),
@@ -306,8 +277,9 @@ impl AdversaryLoop {
         }
     }
 
-    /// All slow readers have their ticks together.
+    /// When a slow reader reads again.
     fn next_tick(&self, at: Stamp) -> Stamp {
+        // All slow readers have their ticks together: a tick is one wake-up for all of them.
         let ticks = at.since(self.start).0 / READ_TICK.0 + 1;
         self.start.plus(Nanos(ticks * READ_TICK.0))
     }
@@ -317,48 +289,53 @@ impl AdversaryLoop {
         let client = &mut self.clients[index];
         // What was not there to be read does not add up, but for fractions of bytes.
         client.allowance = client.allowance.min(tick_bytes.max(1.0)) + tick_bytes;
-        let socket = client.socket.as_ref().expect("it is established");
-        while client.allowance >= 1.0 {
-            let most = (client.allowance as usize).min(SCRATCH_BYTES);
-            match recv(socket, &mut self.scratch[..most], RecvFlags::empty()) {
-                Ok((_, 0)) => return self.ended(index, at),
-                Ok((_, more)) => {
-                    client.allowance -= more as f64;
-                    self.groups[client.group as usize].counts.read_bytes += more as u64;
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => return self.ended(index, at),
-            }
+        while self.clients[index].allowance >= 1.0 {
+            let most = (self.clients[index].allowance as usize).min(SCRATCH_BYTES);
+            let Some(more) = self.receive(index, most, at) else {
+                break;
+            };
+            self.clients[index].allowance -= more as f64;
         }
-        self.set_due(index, self.next_tick(at));
+        // One that has ended waits for its next connection.
+        if self.clients[index].state.is_open() {
+            self.set_due(index, self.next_tick(at));
+        }
     }
 
     fn read_all(&mut self, index: usize, at: Stamp) {
-        let client = &self.clients[index];
-        let socket = client.socket.as_ref().expect("it is established");
-        let read_bytes = &mut self.groups[client.group as usize].counts.read_bytes;
         for _ in 0..READS_A_TURN {
-            match recv(socket, &mut *self.scratch, RecvFlags::empty()) {
-                Ok((_, 0)) => return self.ended(index, at),
-                Ok((_, more)) => *read_bytes += more as u64,
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR) => {}
-                Err(_) => return self.ended(index, at),
+            if self.receive(index, SCRATCH_BYTES, at).is_none() {
+                return;
             }
         }
         // There is no second edge for what is there already.
         self.set_due(index, at.min(self.dues[index]));
     }
 
+    /// Reads so many bytes at most; `None`: nothing is there, or the connection has ended.
+    fn receive(&mut self, index: usize, most: usize, at: Stamp) -> Option<usize> {
+        let client = &self.clients[index];
+        let socket = client.socket.as_ref().expect("it is established");
+        match recv(socket, &mut self.scratch[..most], RecvFlags::empty()) {
+            Err(Errno::AGAIN) => None,
+            Err(Errno::INTR) => Some(0),
+            Ok((_, 0)) | Err(_) => {
+                self.ended(index, at);
+                None
+            }
+            Ok((_, more)) => {
+                self.groups[client.group as usize].counts.read_bytes += more as u64;
+                Some(more)
+            }
+        }
+    }
+
     fn trickle(&mut self, index: usize, due: Stamp, pause: Nanos, at: Stamp) {
         let byte = [self.behaviour(index).trickle(self.clients[index].sent)];
-        let socket = self.clients[index]
-            .socket
-            .as_ref()
-            .expect("it is established");
+        let client = &mut self.clients[index];
+        let socket = client.socket.as_ref().expect("it is established");
         match send(socket, &byte, SendFlags::NOSIGNAL) {
-            Ok(more) => self.clients[index].sent += more,
+            Ok(more) => client.sent += more,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => return self.ended(index, at),
         }
@@ -376,12 +353,9 @@ impl AdversaryLoop {
         self.close(index, at);
     }
 
-    /// Gives the connection up, if there is one, and waits for the next.
+    /// Closes the connection, if there is one, and waits for the next.
     fn close(&mut self, index: usize, at: Stamp) {
         let client = &mut self.clients[index];
-        if client.state.is_open() {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-        }
         // Closing takes it out of the poll as well. An event that was noted before finds a client that waits.
         client.socket = None;
         client.state = ClientState::Waiting;
@@ -396,7 +370,7 @@ impl AdversaryLoop {
     }
 
     /// Says what happened, and resets what is open.
-    fn leave(self) -> AdversaryCounts {
+    fn leave(self) -> (Vec<BadClientCounts>, u64) {
         let mut open = vec![0; self.groups.len()];
         for client in self.clients {
             open[client.group as usize] += usize::from(client.state.is_open());
@@ -404,12 +378,8 @@ impl AdversaryLoop {
                 reset(socket);
             }
         }
-        self.open.store(0, Ordering::Relaxed);
         let groups = self.groups.into_iter().zip(open);
         let counts = groups.map(|(group, open)| group.count(open));
-        AdversaryCounts {
-            groups: counts.collect(),
-            wakes: self.wakes,
-        }
+        (counts.collect(), self.wakes)
     }
 }

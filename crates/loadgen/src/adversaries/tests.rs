@@ -2,15 +2,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Socket, Type};
 use telemetry::{Nanos, now};
 
-use super::client::AdversaryCounts;
 use super::event_loop::AdversaryLoop;
 use super::{AdversaryThread, reopened_per_s};
 use crate::machine::tests::plan;
@@ -47,6 +44,13 @@ fn accept(listener: &TcpListener) -> TcpStream {
     listener.accept().expect("a client").0
 }
 
+/// A client that has sent its request: to itself its connection is established, too.
+fn asked(listener: &TcpListener) -> TcpStream {
+    let mut stream = accept(listener);
+    assert!(read_request(&mut stream).starts_with(REQUEST));
+    stream
+}
+
 /// Reads a request without a body.
 fn read_request(stream: &mut TcpStream) -> String {
     let mut text = String::new();
@@ -64,18 +68,14 @@ fn only(mut counts: Vec<BadClientCounts>) -> BadClientCounts {
 }
 
 fn assert_reset(stream: &mut TcpStream) {
-    let read = stream.read(&mut [0; 16]);
-    assert_eq!(
-        read.expect_err("a reset").kind(),
-        ErrorKind::ConnectionReset
-    );
+    let error = stream.read(&mut [0; 16]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
 fn never_reads_what_the_server_sends() {
     let (listener, thread) = begun(&[clients(1, Misbehaviour::NeverReads)]);
-    let mut stream = accept(&listener);
-    assert!(read_request(&mut stream).starts_with(REQUEST));
+    let mut stream = asked(&listener);
     stream.set_nonblocking(true).expect("a socket");
     let page = vec![b'x'; 1 << 20];
     let mut written = 0;
@@ -88,23 +88,16 @@ fn never_reads_what_the_server_sends() {
     };
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
     let count = only(thread.stop());
-    assert_eq!(
-        (count.open, count.made, count.ended, count.read_bytes),
-        (1, 1, 0, 0)
-    );
-    assert_eq!(count.lived, None);
+    assert_eq!((count.open, count.made, count.ended), (1, 1, 0));
+    assert_eq!((count.read_bytes, count.lived), (0, None));
     stream.set_nonblocking(false).expect("a socket");
     assert_reset(&mut stream);
 }
 
 #[test]
 fn reads_no_faster_than_it_may() {
-    let (listener, thread) = begun(&[clients(
-        1,
-        Misbehaviour::ReadsAt {
-            bytes_per_s: 100_000,
-        },
-    )]);
+    let bytes_per_s = 100_000;
+    let (listener, thread) = begun(&[clients(1, Misbehaviour::ReadsAt { bytes_per_s })]);
     let mut stream = accept(&listener);
     assert!(read_request(&mut stream).contains("Connection: close\r\n"));
     stream.write_all(&[b'x'; 25_000]).expect("it is read");
@@ -184,8 +177,7 @@ fn resets_after_its_request() {
     let after = Nanos::from_ms(5);
     let (listener, thread) = begun(&[clients(1, Misbehaviour::Resets { after })]);
     for _ in 0..3 {
-        let mut stream = accept(&listener);
-        assert!(read_request(&mut stream).starts_with(REQUEST));
+        let mut stream = asked(&listener);
         assert_reset(&mut stream);
     }
     let count = only(thread.stop());
@@ -195,21 +187,24 @@ fn resets_after_its_request() {
 
 #[test]
 fn counts_groups_apart_in_their_order() {
+    let after = Nanos::from_secs(600);
     let (listener, thread) = begun(&[
-        clients(3, Misbehaviour::Idle),
+        clients(3, Misbehaviour::Resets { after }),
         clients(0, Misbehaviour::HalfCloses),
         clients(2, Misbehaviour::NeverReads),
     ]);
-    let _streams: Vec<TcpStream> = (0..5).map(|_| accept(&listener)).collect();
-    while thread.open_len() < 5 {
-        thread::yield_now();
-    }
+    let _streams: Vec<TcpStream> = (0..5).map(|_| asked(&listener)).collect();
     let counts = thread.stop();
-    let told: Vec<_> = counts
+    let found: Vec<_> = counts
         .iter()
         .map(|count| (count.name.as_str(), count.open))
         .collect();
-    assert_eq!(told, [("idle", 3), ("half-closes", 0), ("never reads", 2)]);
+    let expect = [
+        ("resets after 600 s", 3),
+        ("half-closes", 0),
+        ("never reads", 2),
+    ];
+    assert_eq!(found, expect);
 }
 
 #[test]
@@ -256,55 +251,42 @@ fn speaks_over_unix_sockets_and_from_given_addresses() {
     let (listener, mut plan) = scene(&[clients(1, Misbehaviour::HalfCloses)]);
     plan.connections.sources = vec![[127, 0, 0, 9].into()];
     let thread = AdversaryThread::start(&plan).expect("it starts");
-    assert_eq!(
-        accept(&listener).peer_addr().expect("a client").ip(),
-        plan.connections.sources[0]
-    );
+    let from = accept(&listener).peer_addr().expect("a client");
+    assert_eq!(from.ip(), plan.connections.sources[0]);
     drop(thread);
     plan.target.address = Address::Unix(path);
     let thread = AdversaryThread::start(&plan).expect("it starts");
     let mut request = String::new();
-    unix.accept()
-        .expect("a client")
-        .0
-        .read_to_string(&mut request)
-        .expect("its end");
+    let (mut stream, _) = unix.accept().expect("a client");
+    stream.read_to_string(&mut request).expect("its end");
     assert!(request.starts_with(REQUEST), "{request}");
     drop(thread);
 }
 
 #[test]
 fn keeps_its_descriptors_to_itself_where_threads_do() {
-    let (listener, mut plan) = scene(&[clients(4, Misbehaviour::Idle)]);
+    let (listener, mut plan) = scene(&[clients(4, Misbehaviour::NeverReads)]);
     plan.machine.tables = Tables::Own;
     let thread = AdversaryThread::start(&plan).expect("it starts");
-    let mut streams: Vec<TcpStream> = (0..4).map(|_| accept(&listener)).collect();
-    while thread.open_len() < 4 {
-        thread::yield_now();
-    }
-    let target = listener.local_addr().expect("an address");
-    // Somebody else who looks through all descriptors of this table finds none that leads there.
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| asked(&listener)).collect();
+    // No descriptor of this thread's table leads to one of these connections.
     let fds = std::fs::read_dir("/proc/self/fd").expect("a folder");
-    let ours = streams
-        .iter()
-        .map(|stream| stream.peer_addr().expect("a client"))
-        .collect::<Vec<_>>();
-    let sockets = fds
+    let links = fds
         .flatten()
         .filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let inodes: Vec<String> = sockets
+    let sockets: Vec<String> = links
         .map(|link| link.to_string_lossy().into_owned())
         .collect();
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp").expect("a table");
-    for client in ours {
-        let local = format!(":{:04X}", client.port());
-        let remote = format!(":{:04X}", target.port());
-        let row = table
+    for stream in &streams {
+        let ends = [stream.peer_addr(), stream.local_addr()]
+            .map(|end| format!(":{:04X}", end.expect("an end").port()));
+        let mut rows = table
             .lines()
             .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-        let mut rows = row.filter(|row| row[1].ends_with(&local) && row[2].ends_with(&remote));
-        let inode = format!("socket:[{}]", rows.next().expect("its connection")[9]);
-        assert!(!inodes.contains(&inode), "{inode} is in this table too");
+        let row = rows.find(|row| row[1].ends_with(&ends[0]) && row[2].ends_with(&ends[1]));
+        let socket = format!("socket:[{}]", row.expect("its connection")[9]);
+        assert!(!sockets.contains(&socket), "{socket} is in this table too");
     }
     assert_eq!(only(thread.stop()).made, 4);
     streams.iter_mut().for_each(assert_reset);
@@ -318,20 +300,13 @@ fn refuses_to_speak_tls() {
         trust: TlsTrust::Anybody,
         resumes: true,
     });
-    assert!(
-        AdversaryThread::start(&plan)
-            .expect_err("no TLS")
-            .hint
-            .is_some()
-    );
+    let fault = AdversaryThread::start(&plan).expect_err("no TLS");
+    assert!(fault.hint.is_some());
     plan.bad_clients = vec![clients(1, Misbehaviour::Idle)];
     assert!(AdversaryThread::start(&plan).is_ok());
-}
-
-#[test]
-fn is_nobody_without_company() {
-    let (_listener, thread) = begun(&[]);
-    assert_eq!(thread.stop(), []);
+    plan.bad_clients.clear();
+    let none = AdversaryThread::start(&plan).expect("nothing to start");
+    assert_eq!(none.stop(), []);
 }
 
 #[test]
@@ -344,17 +319,16 @@ fn reopens_as_often_as_it_says() {
 /// Runs a round beside `serve`, which is given the listener, until that returns; and how long it took.
 fn counted(
     groups: &[BadClients],
-    serve: impl FnOnce(&TcpListener, &AtomicUsize),
-) -> (AdversaryCounts, Nanos) {
+    serve: impl FnOnce(&TcpListener),
+) -> ((Vec<BadClientCounts>, u64), Nanos) {
     let (listener, plan) = scene(groups);
     let stop = eventfd(0, EventfdFlags::empty()).expect("a descriptor");
-    let open = Arc::new(AtomicUsize::new(0));
-    let round = AdversaryLoop::new(&plan, &stop, &open).expect("it begins");
+    let round = AdversaryLoop::new(&plan, &stop).expect("it begins");
     thread::scope(|scope| {
         let begun = now();
         let running = scope.spawn(|| round.run());
-        serve(&listener, &open);
-        rustix::io::write(&stop, &1_u64.to_ne_bytes()).expect("room");
+        serve(&listener);
+        rustix::io::write(&stop, &1_u64.to_ne_bytes()).expect("an empty counter");
         (running.join().expect("its counts"), now().since(begun))
     })
 }
@@ -366,47 +340,44 @@ fn wakes_nobody_for_what_it_does_not_look_at() {
         clients(100, Misbehaviour::Resets { after }),
         clients(100, Misbehaviour::NeverReads),
     ];
-    let (counted, elapsed) = counted(&groups, |listener, open| {
-        let mut streams: Vec<TcpStream> = (0..200).map(|_| accept(listener)).collect();
-        while open.load(Ordering::Relaxed) < 200 {
-            thread::yield_now();
-        }
+    let ((groups, wakes), elapsed) = counted(&groups, |listener| {
+        let mut streams: Vec<TcpStream> = (0..200).map(|_| asked(listener)).collect();
         // Ten thousand segments.
         for _ in 0..50 {
             for stream in &mut streams {
-                stream.write_all(b"a part of a reply").expect("room");
+                stream
+                    .write_all(b"a part of a reply")
+                    .expect("a socket that is not full");
             }
         }
     });
-    let made: u64 = counted.groups.iter().map(|group| group.made).sum();
+    let made: u64 = groups.iter().map(|group| group.made).sum();
     assert_eq!(made, 200);
     // Once for each that is established at worst; every 10 ms while they are opened, however long that takes
     // here; and the end.
     let steps = elapsed.0 / Nanos::from_ms(10).0 + 1;
-    assert!(
-        counted.wakes <= 200 + steps + 1,
-        "{} of {steps}",
-        counted.wakes
-    );
+    assert!(wakes <= 200 + steps + 1, "{wakes} of {steps}");
 }
 
 #[test]
 fn wakes_for_slow_readers_together() {
     let groups = [clients(50, Misbehaviour::ReadsAt { bytes_per_s: 5_000 })];
-    let (counted, elapsed) = counted(&groups, |listener, _| {
+    let ((groups, wakes), elapsed) = counted(&groups, |listener| {
         let streams: Vec<TcpStream> = (0..50).map(|_| accept(listener)).collect();
         for mut stream in streams {
             read_request(&mut stream);
-            stream.write_all(&[b'x'; 5_000]).expect("room");
+            stream
+                .write_all(&[b'x'; 5_000])
+                .expect("a socket that is not full");
         }
         // All have read to the end, and come again.
         let _again: Vec<TcpStream> = (0..50).map(|_| accept(listener)).collect();
     });
-    let group = &counted.groups[0];
+    let group = &groups[0];
     assert!(group.ended >= 50, "{}", group.ended);
     assert_eq!(group.read_bytes, 250_000);
     // Ten reads each. At worst each connection is a wake-up when it is established and one when it ends, and
     // one is opened in every step of 10 ms.
     let most = 2 * (group.made + group.ended) + elapsed.0 / 10_000_000 + 1;
-    assert!(counted.wakes <= most, "{} of {most}", counted.wakes);
+    assert!(wakes <= most, "{wakes} of {most}");
 }

@@ -4,14 +4,12 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::client::AdversaryCounts;
 use super::event_loop::AdversaryLoop;
 use crate::engine::Fault;
 use crate::machine;
@@ -25,9 +23,8 @@ use crate::plan::{Misbehaviour, Plan, Scheme, Tables};
 #[derive(Debug)]
 pub(crate) struct AdversaryThread {
     stop: Arc<OwnedFd>,
-    open: Arc<AtomicUsize>,
     /// `None`: it has been stopped.
-    thread: Option<JoinHandle<AdversaryCounts>>,
+    thread: Option<JoinHandle<Vec<BadClientCounts>>>,
 }
 
 impl AdversaryThread {
@@ -41,20 +38,15 @@ impl AdversaryThread {
         let stop = eventfd(0, flags).map_err(|error| cannot(&error))?;
         let mut adversaries = AdversaryThread {
             stop: Arc::new(stop),
-            open: Arc::new(AtomicUsize::new(0)),
             thread: None,
         };
         if plan.bad_clients.is_empty() {
             return Ok(adversaries);
         }
         let (said, heard) = mpsc::sync_channel(1);
-        let (plan, stop, open) = (
-            plan.clone(),
-            Arc::clone(&adversaries.stop),
-            Arc::clone(&adversaries.open),
-        );
+        let (plan, stop) = (plan.clone(), Arc::clone(&adversaries.stop));
         let named = thread::Builder::new().name("adversaries".to_owned());
-        let thread = named.spawn(move || attend(&plan, &stop, &open, &said));
+        let thread = named.spawn(move || attend(&plan, &stop, &said));
         adversaries.thread = Some(thread.map_err(|error| cannot(&error))?);
         match heard.recv() {
             Ok(Ok(())) => Ok(adversaries),
@@ -63,32 +55,27 @@ impl AdversaryThread {
         }
     }
 
-    /// How many of its connections are open now.
-    #[cfg(test)]
-    pub(crate) fn open_len(&self) -> usize {
-        self.open.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
     /// Resets all connections and says what happened, group by group in the plan's order.
     pub(crate) fn stop(mut self) -> Vec<BadClientCounts> {
         match self.end() {
             None => Vec::new(),
-            Some(Ok(counted)) => counted.groups,
+            Some(Ok(counts)) => counts,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
         }
     }
 
     /// Ends the thread; `None`: there is none.
-    fn end(&mut self) -> Option<thread::Result<AdversaryCounts>> {
+    fn end(&mut self) -> Option<thread::Result<Vec<BadClientCounts>>> {
         let thread = self.thread.take()?;
-        rustix::io::write(&*self.stop, &1_u64.to_ne_bytes()).expect("a counter of one has room");
+        let written = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        written.expect("a counter that is written once does not overflow");
         Some(thread.join())
     }
 }
 
 impl Drop for AdversaryThread {
     fn drop(&mut self) {
-        // Nobody is left to be told of a panic of that thread.
+        // Nobody is left who could use the panic of that thread.
         let _ = self.end();
     }
 }
@@ -96,22 +83,19 @@ impl Drop for AdversaryThread {
 /// The thread's life.
 fn attend(
     plan: &Plan,
-    stop: &Arc<OwnedFd>,
-    open: &Arc<AtomicUsize>,
+    stop: &OwnedFd,
     said: &mpsc::SyncSender<Result<(), Fault>>,
-) -> AdversaryCounts {
-    let settled = settle(plan).and_then(|()| AdversaryLoop::new(plan, stop, open));
-    match settled {
-        Ok(round) => {
-            // Whoever asked for it waits for this.
-            let _ = said.send(Ok(()));
-            round.run()
-        }
-        Err(fault) => {
-            let _ = said.send(Err(fault));
-            AdversaryCounts::default()
-        }
-    }
+) -> Vec<BadClientCounts> {
+    // The descriptors of the loop are opened after the thread has a table of its own: in the table of the process they
+    // would stay open.
+    let begun = settle(plan).and_then(|()| AdversaryLoop::new(plan, stop));
+    let (result, begun) = match begun {
+        Ok(begun) => (Ok(()), Some(begun)),
+        Err(fault) => (Err(fault), None),
+    };
+    // The caller of `start` waits for this.
+    let _ = said.send(result);
+    begun.map(|begun| begun.run().0).unwrap_or_default()
 }
 
 /// Where the thread runs and whose descriptors it uses.
@@ -128,8 +112,9 @@ fn settle(plan: &Plan) -> Result<(), Fault> {
 }
 
 fn check_scheme(plan: &Plan) -> Result<(), Fault> {
-    let speaks = |group: &crate::plan::BadClients| group.misbehaviour != Misbehaviour::Idle;
-    if matches!(plan.target.scheme, Scheme::Https(_)) && plan.bad_clients.iter().any(speaks) {
+    let mut groups = plan.bad_clients.iter();
+    let speaks = groups.any(|group| group.misbehaviour != Misbehaviour::Idle);
+    if speaks && matches!(plan.target.scheme, Scheme::Https(_)) {
         return Err(Fault::with_hint(
             "misbehaving clients speak no TLS",
             "give them an `http:` target, or let them be idle (`--bad-clients N:idle`)",

@@ -23,11 +23,22 @@ mod response;
 mod stalls;
 mod tally;
 
+use rustix::event::Timespec;
+use telemetry::Nanos;
+
 use crate::outcome::Second;
 
 pub use run::run;
 
-/// Who is told how a run goes on, and may end it.
+/// As the kernel takes a time to sleep.
+pub(crate) fn timespec(span: Nanos) -> Timespec {
+    Timespec {
+        tv_sec: (span.0 / 1_000_000_000) as i64,
+        tv_nsec: (span.0 % 1_000_000_000) as i64,
+    }
+}
+
+/// Follows a run while it is made, and may end it.
 pub trait Watch {
     /// A second is over: of all threads together.
     fn second(&mut self, second: &Second);

@@ -1,8 +1,8 @@
 //! When replies reached this machine, by the kernel's own stamps.
 //!
 //! A generator that is busy reads a reply when it comes round to it. The kernel notes when each packet came in
-//! (socket(7), SO_TIMESTAMPNS), by the clock of the day; it is told in the clock that everything else here is
-//! measured by. One system call a read as without, `recvmsg` in place of `recv`.
+//! (socket(7), SO_TIMESTAMPNS), by the clock of the day; the note is converted to the clock that everything else
+//! here is measured by. One system call a read as without, `recvmsg` in place of `recv`.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd as _, OwnedFd};

@@ -1,8 +1,8 @@
 //! The reply that is being read on one connection: where it ends, and whether it is right.
 //!
 //! Takes bytes as they arrive, gives the end of each reply and the bytes used. Pure but for the first bodies
-//! that several threads agree on. A connection allocates when a head comes in pieces and when a body is
-//! decoded or checked, and keeps both blocks for the replies to come (of a long head's block a part).
+//! that several threads agree on. A connection allocates when a head comes in pieces, of which it keeps a part for
+//! the replies to come, and for each body that is decoded or checked.
 
 use std::sync::OnceLock;
 
@@ -41,22 +41,33 @@ impl Expected {
         self.asked != Asked::Head && self.expect.body != ExpectBody::Any
     }
 
-    fn is_right_length(&self, bytes: u64) -> bool {
-        self.asked == Asked::Head || self.expect.body_bytes.is_none_or(|expect| expect == bytes)
-    }
-
-    fn is_right_status(&self, status: u16) -> bool {
-        match self.expect.statuses.as_slice() {
-            [] => (200..400).contains(&status),
-            statuses => statuses.contains(&status),
-        }
-    }
-
-    fn is_right_sum(&self, sum: [u8; 32]) -> bool {
-        match self.expect.body {
+    /// The end of a reply with this head and so many bytes of body.
+    #[inline]
+    fn verdict(&self, head: &ReplyHead, bytes: u64, sum: Option<Sha256>) -> Ended {
+        let is_right_status = match self.expect.statuses.as_slice() {
+            [] => (200..400).contains(&head.status),
+            statuses => statuses.contains(&head.status),
+        };
+        let body_bytes = self.expect.body_bytes.filter(|_| self.asked != Asked::Head);
+        let is_right_sum = |sum: [u8; 32]| match self.expect.body {
             ExpectBody::Any => true,
             ExpectBody::SameAsFirst => *self.first.get_or_init(|| sum) == sum,
             ExpectBody::Sha256(expect) => expect == sum,
+        };
+        let wrong = if !is_right_status {
+            // Before the sum is taken: a body that came with a wrong status is no first one for the others.
+            Some(Failure::Status)
+        } else if body_bytes.is_some_and(|expect| expect != bytes)
+            || sum.is_some_and(|sum| !is_right_sum(sum.finalize().into()))
+        {
+            Some(Failure::Body)
+        } else {
+            None
+        };
+        Ended {
+            status: head.status,
+            keeps: head.keeps,
+            wrong,
         }
     }
 }
@@ -71,14 +82,8 @@ pub(crate) struct Ended {
     pub(crate) wrong: Option<Failure>,
 }
 
-/// What one call took.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Parsed {
-    /// Bytes of the input that belong to this reply.
-    pub(crate) used: usize,
-    /// The reply's end, if it is there.
-    pub(crate) ended: Option<Ended>,
-}
+/// Bytes of the input that belong to this reply, and the reply's end, if it is there.
+pub(crate) type Parsed = (usize, Option<Ended>);
 
 /// The reply that is being read on one connection.
 #[derive(Debug, Default)]
@@ -87,8 +92,6 @@ pub(crate) struct ResponseParser {
     body: Option<Box<Body>>,
     /// The beginning of a head that came in pieces.
     begun: Vec<u8>,
-    /// The block of an earlier body, for the next one.
-    spare: Option<Box<Body>>,
 }
 
 /// A body that is decoded or checked, or was not there as a whole.
@@ -102,7 +105,7 @@ struct Body {
 impl ResponseParser {
     /// Forgets everything: the connection is another one.
     pub(crate) fn reset(&mut self) {
-        self.begin_next();
+        self.body = None;
         self.forget_begun();
     }
 
@@ -118,25 +121,17 @@ impl ResponseParser {
         // A loop, not a recursion: a peer may send any number of interim replies.
         while used < input.len() {
             let rest = &input[used..];
-            let parsed = match &mut self.body {
+            let (more, ended) = match &mut self.body {
                 None => self.head(rest, standard),
                 Some(body) => body.feed(rest, standard),
             };
-            used += parsed.used;
-            if let Some(ended) = parsed.ended {
-                self.begin_next();
-                return Parsed::end(used, ended);
+            used += more;
+            if ended.is_some() {
+                self.body = None;
+                return (used, ended);
             }
         }
-        Parsed { used, ended: None }
-    }
-
-    /// The next byte is the first one of a reply.
-    #[inline]
-    fn begin_next(&mut self) {
-        if let Some(body) = self.body.take() {
-            self.spare = Some(body);
-        }
+        (used, None)
     }
 
     /// The connection has ended: the end of a reply without a length, or a short one. Not to be called
@@ -153,30 +148,16 @@ impl ResponseParser {
 
     #[inline]
     fn head(&mut self, input: &[u8], standard: &Expected) -> Parsed {
-        if !self.begun.is_empty() {
-            return self.head_in_pieces(input, standard);
-        }
-        match ReplyHead::parse(input, standard.asked) {
-            Ok(ReplyHeadStep::Complete(head)) if head.bytes <= HEAD_BYTES_MAX => {
-                self.headed(head, &input[head.bytes..], head.bytes, standard)
-            }
-            Ok(ReplyHeadStep::Partial) if input.len() <= HEAD_BYTES_MAX => {
-                self.begun.extend_from_slice(input);
-                Parsed::all_of(input)
-            }
-            _ => Parsed::end(input.len(), short(0)),
-        }
-    }
-
-    #[cold]
-    fn head_in_pieces(&mut self, input: &[u8], standard: &Expected) -> Parsed {
         let before = self.begun.len();
-        self.begun.extend_from_slice(input);
-        // A head ends with a line: whoever sends it byte by byte is not to cost its square.
-        let parsed = if input.contains(&b'\n') {
-            ReplyHead::parse(&self.begun, standard.asked)
+        let parsed = if before == 0 {
+            ReplyHead::parse(input, standard.asked)
         } else {
-            Ok(ReplyHeadStep::Partial)
+            self.begun.extend_from_slice(input);
+            // A head ends with a line: a server that sends it byte by byte is not to cost its square.
+            match input.contains(&b'\n') {
+                true => ReplyHead::parse(&self.begun, standard.asked),
+                false => Ok(ReplyHeadStep::Partial),
+            }
         };
         match parsed {
             Ok(ReplyHeadStep::Complete(head)) if head.bytes <= HEAD_BYTES_MAX => {
@@ -189,12 +170,15 @@ impl ResponseParser {
                 let used = head.bytes - before;
                 self.headed(head, &input[used..], used, standard)
             }
-            Ok(ReplyHeadStep::Partial) if self.begun.len() <= HEAD_BYTES_MAX => {
-                Parsed::all_of(input)
+            Ok(ReplyHeadStep::Partial) if before + input.len() <= HEAD_BYTES_MAX => {
+                if before == 0 {
+                    self.begun.extend_from_slice(input);
+                }
+                (input.len(), None)
             }
             _ => {
                 self.forget_begun();
-                Parsed::end(input.len(), short(0))
+                (input.len(), Some(short(0)))
             }
         }
     }
@@ -209,7 +193,7 @@ impl ResponseParser {
     fn headed(&mut self, head: ReplyHead, rest: &[u8], used: usize, standard: &Expected) -> Parsed {
         // An interim reply: the real one follows. Behind 101 there is none, RFC 9110 section 15.2.2.
         if head.status < 200 && head.status != 101 {
-            return Parsed { used, ended: None };
+            return (used, None);
         }
         // The common case without a block: a body that is there as a whole and is not looked at.
         let body_bytes = match head.body {
@@ -217,30 +201,14 @@ impl ResponseParser {
             ReplyBody::Length(bytes) => Some(bytes).filter(|bytes| *bytes <= rest.len() as u64),
             ReplyBody::Chunked | ReplyBody::UntilClose => None,
         };
-        match body_bytes.filter(|_| !standard.has_sum()) {
-            Some(bytes) => {
-                let ended = verdict(&head, standard, bytes, None);
-                Parsed::end(used + bytes as usize, ended)
-            }
-            None => self.bodied(head, used, standard),
+        if let Some(bytes) = body_bytes.filter(|_| !standard.has_sum()) {
+            let ended = standard.verdict(&head, bytes, None);
+            return (used + bytes as usize, Some(ended));
         }
-    }
-
-    /// Before a body that is decoded or checked.
-    fn bodied(&mut self, head: ReplyHead, used: usize, standard: &Expected) -> Parsed {
-        let body = Body::new(head, standard);
-        let mut block = match self.spare.take() {
-            Some(mut block) => {
-                *block = body;
-                block
-            }
-            None => Box::new(body),
-        };
+        let body = self.body.insert(Box::new(Body::new(head, standard)));
         // What is empty ends here: no further byte would be needed for that, and none may come.
-        let is_done = block.decoder.is_done();
-        let ended = is_done.then(|| block.verdict(standard));
-        self.body = Some(block);
-        Parsed { used, ended }
+        let is_done = body.decoder.is_done();
+        (used, is_done.then(|| body.verdict(standard)))
     }
 }
 
@@ -270,63 +238,30 @@ impl Body {
         let mut used = 0;
         while used < input.len() {
             let Ok(decoded) = self.decoder.decode(&input[used..]) else {
-                return Parsed::end(input.len(), short(self.head.status));
+                return (input.len(), Some(short(self.head.status)));
             };
             if let Some(sum) = &mut self.sum {
                 sum.update(&input[used..][decoded.data]);
             }
             used += decoded.consumed;
             if self.decoder.is_done() {
-                return Parsed::end(used, self.verdict(standard));
+                return (used, Some(self.verdict(standard)));
             }
         }
-        Parsed { used, ended: None }
+        (used, None)
     }
 
     fn verdict(&mut self, standard: &Expected) -> Ended {
         let bytes = self.decoder.bytes_out();
-        verdict(&self.head, standard, bytes, self.sum.take())
+        standard.verdict(&self.head, bytes, self.sum.take())
     }
 }
 
-impl Parsed {
-    fn all_of(input: &[u8]) -> Parsed {
-        Parsed {
-            used: input.len(),
-            ended: None,
-        }
-    }
-
-    fn end(used: usize, ended: Ended) -> Parsed {
-        Parsed {
-            used,
-            ended: Some(ended),
-        }
-    }
-}
-
-#[inline]
-fn verdict(head: &ReplyHead, standard: &Expected, bytes: u64, sum: Option<Sha256>) -> Ended {
-    let wrong = if !standard.is_right_status(head.status) {
-        Some(Failure::Status)
-    } else if !standard.is_right_length(bytes)
-        || sum.is_some_and(|sum| !standard.is_right_sum(sum.finalize().into()))
-    {
-        Some(Failure::Body)
-    } else {
-        None
-    };
-    Ended {
-        status: head.status,
-        keeps: head.keeps,
-        wrong,
-    }
-}
-
-/// What follows is not known to be a reply, so that the connection is of no use any more.
+/// A reply that is none, or that ended before its end.
 fn short(status: u16) -> Ended {
     Ended {
         status,
+        // What follows is not known to be a reply, so that the connection is of no use any more.
         keeps: false,
         wrong: Some(Failure::Short),
     }

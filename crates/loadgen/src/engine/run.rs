@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sched::{CloneFlags, unshare};
 use telemetry::{Nanos, Stamp, now};
 
+use super::schedule::is_by_due;
 use super::tally::{SecondShare, Sum, Tally};
 use super::worker::{RunShared, Worker, WorkerResult};
 use super::{Fault, Watch, event_loop};
@@ -18,7 +19,7 @@ use crate::adversaries::AdversaryThread;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
 use crate::outcome::{Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ThreadUse, Times};
-use crate::plan::{Arrivals, Load, Plan, Tables, Timestamps};
+use crate::plan::{Arrivals, Length, Load, Plan, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -45,7 +46,7 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<Outcome, Fault> {
     let measured = measured(&plan, watch);
     let bad_clients = adversaries.stop();
     let measured = measured?;
-    let (stalled, processors) = (measured.stalled, measured.meters.host.processors());
+    let (stalled, processors) = (measured.stalled, measured.meters.early.host.processors());
     let mut outcome = measured.outcome(&plan);
     outcome.bad_clients = bad_clients;
     remarks.extend(machine::judge(&outcome, stalled, processors));
@@ -79,11 +80,10 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
         drop(sender);
         listen(&receiver, &shared, &mut seconds, watch, &mut meters);
         meters.end();
-        let parts = threads.into_iter().map(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(Fault::new("a thread of the generator panicked")))
-        });
+        let panicked = |_| Err(Fault::new("a thread of the generator panicked"));
+        let parts = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked));
         parts.collect::<Result<Vec<_>, Fault>>()
     })?;
     let end = now();
@@ -106,16 +106,14 @@ fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
     Ok(measured)
 }
 
-/// What a thread gives back: what it counted, and what it took.
-type Part = (WorkerResult, ThreadUse);
-
+/// Starts a thread, which gives what it counted and what it took.
 fn start<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     plan: &'env Plan,
     shared: &'env RunShared,
     number: usize,
     seconds: &Sender<SecondShare>,
-) -> ScopedJoinHandle<'scope, Result<Part, Fault>> {
+) -> ScopedJoinHandle<'scope, Result<(WorkerResult, ThreadUse), Fault>> {
     let seconds = seconds.clone();
     scope.spawn(move || {
         settle_thread(plan, number)?;
@@ -133,11 +131,9 @@ fn start<'scope, 'env>(
 /// A thread's own side: its processor, its table of descriptors, how exactly it is woken.
 fn settle_thread(plan: &Plan, number: usize) -> Result<(), Fault> {
     if plan.machine.tables == Tables::Own {
-        unshare(CloneFlags::CLONE_FILES).map_err(|error| {
-            Fault::new(format!(
-                "a thread cannot have a table of descriptors of its own: {error}"
-            ))
-        })?;
+        let cannot = "a thread cannot have a table of descriptors of its own";
+        unshare(CloneFlags::CLONE_FILES)
+            .map_err(|error| Fault::new(format!("{cannot}: {error}")))?;
     }
     let cpus = &plan.machine.cpus;
     if let Some(cpu) = cpus.get(number % cpus.len().max(1)) {
@@ -153,44 +149,55 @@ fn settle_thread(plan: &Plan, number: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Meters that begin with the counted time.
+/// What is metered of a run.
 struct Meters {
     server: Option<ServerMeter>,
+    /// Values at the beginning of the counted time; until it is known, of the run.
+    early: EarlyValues,
+    is_marked: bool,
+    /// Processor time of this process since then; nothing until the end.
+    own_s: f64,
+    /// What grew of the kernel's counters; empty until the end.
+    grown: BTreeMap<String, u64>,
+}
+
+struct EarlyValues {
     host: HostMeter,
-    /// Processor time of this process: at the beginning, then since then.
     own_s: f64,
     kernel: KernelCounters,
-    /// What grew of them; empty until the end.
-    grown: BTreeMap<String, u64>,
-    is_marked: bool,
-    resident_early_bytes: u64,
-    began_unix_ms: u64,
+    resident_bytes: u64,
+    unix_ms: u64,
+}
+
+impl EarlyValues {
+    fn read() -> EarlyValues {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        EarlyValues {
+            host: HostMeter::begin(),
+            own_s: machine::own_cpu_s(),
+            kernel: KernelCounters::read(),
+            resident_bytes: machine::resident_bytes(),
+            unix_ms: since.unwrap_or_default().as_millis() as u64,
+        }
+    }
 }
 
 impl Meters {
-    /// As if the counted time began now; where it begins later [`Meters::mark`] says so.
     fn begin(server_pids: &[u32]) -> Result<Meters, Fault> {
         let server = (!server_pids.is_empty()).then(|| ServerMeter::open(server_pids));
         Ok(Meters {
             server: server.transpose()?,
-            host: HostMeter::begin(),
-            own_s: machine::own_cpu_s(),
-            kernel: KernelCounters::read(),
-            grown: BTreeMap::new(),
+            early: EarlyValues::read(),
             is_marked: false,
-            resident_early_bytes: 0,
-            began_unix_ms: 0,
+            own_s: 0.0,
+            grown: BTreeMap::new(),
         })
     }
 
     /// The counted time has begun.
     fn mark(&mut self) {
         self.is_marked = true;
-        self.began_unix_ms = unix_ms();
-        self.resident_early_bytes = machine::resident_bytes();
-        self.host = HostMeter::begin();
-        self.own_s = machine::own_cpu_s();
-        self.kernel = KernelCounters::read();
+        self.early = EarlyValues::read();
         self.mark_server();
     }
 
@@ -203,9 +210,9 @@ impl Meters {
     /// The run has ended.
     fn end(&mut self) {
         self.mark_server();
-        self.own_s = machine::own_cpu_s() - self.own_s;
+        self.own_s = machine::own_cpu_s() - self.early.own_s;
         // Before the misbehaving clients are reset: what that makes grow is no part of the run.
-        self.grown = KernelCounters::read().since(&self.kernel);
+        self.grown = KernelCounters::read().since(&self.early.kernel);
     }
 }
 
@@ -226,14 +233,14 @@ fn listen(
             shared.end();
         }
         match seconds.recv_timeout(LOOK) {
-            Ok(share) => sum.add(share),
+            Ok(share) => sum.add(&share),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        // A second is told when the next one is half over: no thread is later than that.
+        // A second is reported when the next one is half over: no thread is later than that.
         let passed = now().since(shared.start).0;
         let until = passed.saturating_sub(500_000_000) / 1_000_000_000;
-        for second in sum.told(until, begin_second(shared.begin(), shared.start)) {
+        for second in sum.ended(until, begin_second(shared.begin(), shared.start)) {
             watch.second(&second);
             // What ends unwaited for is lost since the last look alone.
             if meters.is_marked {
@@ -252,26 +259,18 @@ fn begin_second(begin: Stamp, start: Stamp) -> u64 {
     }
 }
 
-fn unix_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 impl Measured {
-    /// Where the counted time ended: as planned, or earlier because everything was done or somebody ended it.
+    /// Where the counted time ended: as planned, or earlier because everything was done or it was broken off.
     fn settle_end(&mut self, plan: &Plan) {
-        let planned = plan
-            .length
-            .duration
-            .map_or(Stamp::NEVER, |lasts| self.begin.plus(lasts));
+        let Length {
+            duration, requests, ..
+        } = plan.length;
+        let planned = duration.map_or(Stamp::NEVER, |lasts| self.begin.plus(lasts));
         let is_done = match &plan.load {
             Load::Recorded { .. } | Load::Burst => true,
-            Load::Closed | Load::Open { .. } => plan
-                .length
-                .requests
-                .is_some_and(|most| self.tally.ended >= most),
+            Load::Closed | Load::Open { .. } => {
+                requests.is_some_and(|most| self.tally.ended >= most)
+            }
         };
         // What was due within the time is waited for beyond it, which is no part of the time that rates are of.
         self.end = if self.end >= planned && !is_done {
@@ -289,30 +288,28 @@ impl Measured {
 
     fn outcome(self, plan: &Plan) -> Outcome {
         let elapsed = self.end.since(self.begin);
+        let series = self.seconds.finish(begin_second(self.begin, self.start));
         let cpu_s: f64 = self.threads.iter().map(|thread| thread.cpu_s).sum();
         let meters = &self.meters;
         let server = meters.server.as_ref();
         let server = server.map(|server| server.used(self.tally.ended, elapsed));
-        let server_share = server.as_ref().map_or(0.0, |server| server.cpu_share);
-        let server_s = server_share * elapsed.as_secs_f64();
+        let server_s =
+            server.as_ref().map_or(0.0, |server| server.cpu_share) * elapsed.as_secs_f64();
         Outcome {
             schema: SCHEMA,
             milepost: env!("CARGO_PKG_VERSION").to_owned(),
             asked: asked(plan),
-            began_unix_ms: meters.began_unix_ms,
+            began_unix_ms: meters.early.unix_ms,
             seconds: elapsed.as_secs_f64(),
             counts: self.tally.counts(),
             times: times(&self.tally, plan),
-            series: without_empty_end(
-                self.seconds.finish(begin_second(self.begin, self.start)),
-                elapsed,
-            ),
+            series: without_empty_end(series, elapsed),
             generator: Generator {
                 cpu_us_per_request: cpu_s * 1e6 / self.tally.all_ended.max(1) as f64,
                 resident_bytes: machine::resident_bytes(),
-                resident_early_bytes: meters.resident_early_bytes,
+                resident_early_bytes: meters.early.resident_bytes,
                 stalled_s: self.stalled.as_secs_f64(),
-                foreign_cpu_share: meters.host.foreign_share(meters.own_s, server_s),
+                foreign_cpu_share: meters.early.host.foreign_share(meters.own_s, server_s),
                 threads: self.threads,
             },
             server,
@@ -322,9 +319,10 @@ impl Measured {
     }
 }
 
-/// What ended on the very last stroke begins one more, and so does a thread that ends a moment later:
-/// one in which nothing ended would look as if the server had stopped.
+/// The seconds of the counted time.
 fn without_empty_end(mut series: Vec<Second>, elapsed: Nanos) -> Vec<Second> {
+    // A request that ended at the very end begins one more second, and so does a thread that ends a moment later: one in
+    // which nothing ended would look as if the server had stopped.
     let is_empty = |last: &mut Second| {
         last.at_s as f64 >= elapsed.as_secs_f64() && last.answered + last.failed == 0
     };
@@ -335,18 +333,15 @@ fn without_empty_end(mut series: Vec<Second>, elapsed: Nanos) -> Vec<Second> {
 fn asked(plan: &Plan) -> Asked {
     let (load, rate) = match &plan.load {
         Load::Closed => ("closed", None),
-        Load::Open {
-            arrivals: Arrivals::Constant,
-            rate,
-        } => ("open, constant", Some(rate)),
-        Load::Open {
-            arrivals: Arrivals::Poisson { .. },
-            rate,
-        } => ("open, poisson", Some(rate)),
+        Load::Open { arrivals, rate } => match arrivals {
+            Arrivals::Constant => ("open, constant", Some(rate)),
+            Arrivals::Poisson { .. } => ("open, poisson", Some(rate)),
+        },
         Load::Recorded { .. } => ("recorded", None),
         Load::Burst => ("burst", None),
     };
     let connections = &plan.connections;
+    let named = plan.requests.iter().take(KINDS_SAID);
     Asked {
         url: plan.target.url.clone(),
         label: String::new(),
@@ -359,18 +354,14 @@ fn asked(plan: &Plan) -> Asked {
         closing: connections.closing,
         timestamps: plan.machine.timestamps,
         threads: plan.machine.threads,
-        requests: plan
-            .requests
-            .iter()
-            .take(KINDS_SAID)
-            .map(|kind| kind.name.clone())
-            .collect(),
+        requests: named.map(|kind| kind.name.clone()).collect(),
         timeout_s: connections.timeout.as_secs_f64(),
     }
 }
 
 fn times(tally: &Tally, plan: &Plan) -> Times {
-    let by_due = matches!(plan.load, Load::Open { .. } | Load::Recorded { .. });
+    // Of a closed load each request is due when the one before has ended.
+    let by_due = is_by_due(&plan.load);
     let latency = if by_due {
         &tally.latency
     } else {

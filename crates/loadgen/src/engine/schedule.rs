@@ -1,7 +1,7 @@
 //! When requests are due, and of which kind: one thread's share of the whole plan.
 //!
 //! Takes the plan and the thread's number, gives intended times one after another. Pure: the times are
-//! offsets from the beginning of the run, nobody's clock is read. The shares of all threads together are the plan.
+//! offsets from the beginning of the run, no clock is read. The shares of all threads together are the plan.
 
 use std::sync::Arc;
 
@@ -10,10 +10,19 @@ use telemetry::Nanos;
 
 use crate::plan::{Arrival, Arrivals, Load, Plan, Profile};
 
+/// Whether requests leave by the clock, whether replies come or not.
+pub(crate) fn is_by_due(load: &Load) -> bool {
+    matches!(load, Load::Open { .. } | Load::Recorded { .. })
+}
+
 /// The intended times of one thread's requests.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     source: Source,
+    /// The number of its next request in the whole load.
+    number: usize,
+    /// Threads take turns: from one of its requests to the next.
+    step: usize,
     next: Option<Due>,
 }
 
@@ -30,20 +39,15 @@ pub(crate) struct Due {
 enum Source {
     Constant {
         rate: Profile,
-        next: u64,
-        step: u64,
     },
     /// `passed` in units of the mean gap of this thread.
     Poisson {
         rate: Profile,
         rng: Rng,
         passed: f64,
-        threads: f64,
     },
     Recorded {
         arrivals: Arc<[Arrival]>,
-        next: usize,
-        step: usize,
     },
 }
 
@@ -56,29 +60,23 @@ impl Schedule {
             Load::Closed | Load::Burst => return None,
             Load::Recorded { arrivals } => Source::Recorded {
                 arrivals: arrivals.clone(),
-                next: thread,
-                step,
             },
-            Load::Open {
-                arrivals: Arrivals::Constant,
-                rate,
-            } => Source::Constant {
-                rate: rate.clone(),
-                next: thread as u64,
-                step: step as u64,
-            },
-            Load::Open {
-                arrivals: Arrivals::Poisson { seed },
-                rate,
-            } => Source::Poisson {
-                rate: rate.clone(),
-                rng: rng(Purpose::Gaps, *seed, thread),
-                passed: 0.0,
-                threads: step as f64,
+            Load::Open { arrivals, rate } => match arrivals {
+                Arrivals::Constant => Source::Constant { rate: rate.clone() },
+                Arrivals::Poisson { seed } => Source::Poisson {
+                    rate: rate.clone(),
+                    rng: rng(Purpose::Gaps, *seed, thread),
+                    passed: 0.0,
+                },
             },
         };
-        let mut schedule = Schedule { source, next: None };
-        schedule.next = schedule.source.next();
+        let mut schedule = Schedule {
+            source,
+            number: thread,
+            step,
+            next: None,
+        };
+        schedule.advance();
         Some(schedule)
     }
 
@@ -91,45 +89,23 @@ impl Schedule {
     /// It has left.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        self.next = self.source.next();
-    }
-}
-
-impl Source {
-    fn next(&mut self) -> Option<Due> {
-        match self {
-            Source::Constant { rate, next, step } => {
-                // By its number in the whole load and not by the gap to the one before: errors of rounding do not add
-                // up, and threads that share a rate keep out of each other's times.
-                let offset = rate.reached(*next as f64)?;
-                *next += *step;
-                Some(Due { offset, kind: None })
-            }
-            Source::Poisson {
-                rate,
-                rng,
-                passed,
-                threads,
-            } => {
+        let due = |offset: Nanos| Due { offset, kind: None };
+        self.next = match &mut self.source {
+            // By its number in the whole load and not by the gap to the one before: errors of rounding do not add
+            // up, and threads that share a rate keep out of each other's times.
+            Source::Constant { rate } => rate.reached(self.number as f64).map(due),
+            Source::Poisson { rate, rng, passed } => {
                 // A thread draws its own process of a part of the rate: such parts together are a Poisson process of
                 // the whole. 1 − [0, 1) is never 0, of which there is no logarithm.
                 *passed -= (1.0 - rng.f64()).ln();
-                let offset = rate.reached(*passed * *threads)?;
-                Some(Due { offset, kind: None })
+                rate.reached(*passed * self.step as f64).map(due)
             }
-            Source::Recorded {
-                arrivals,
-                next,
-                step,
-            } => {
-                let arrival = arrivals.get(*next)?;
-                *next += *step;
-                Some(Due {
-                    offset: arrival.offset,
-                    kind: Some(arrival.kind),
-                })
-            }
-        }
+            Source::Recorded { arrivals } => arrivals.get(self.number).map(|arrival| Due {
+                offset: arrival.offset,
+                kind: Some(arrival.kind),
+            }),
+        };
+        self.number += self.step;
     }
 }
 
@@ -178,15 +154,12 @@ enum Purpose {
     Kinds,
 }
 
-/// Numbers for one thread. fastrand's of neighbouring seeds resemble each other: with seeds one apart, one
-/// kind of two came after gaps that were twice as long. So the seeds are scrambled.
+/// Numbers for one thread.
 fn rng(purpose: Purpose, seed: u64, thread: usize) -> Rng {
-    let words = [purpose as u64, seed, thread as u64];
-    Rng::with_seed(
-        words
-            .into_iter()
-            .fold(0, |seed, word| scrambled(seed ^ word)),
-    )
+    let words = [purpose as u64, seed, thread as u64].into_iter();
+    // fastrand's numbers of neighbouring seeds resemble each other: with seeds one apart, one kind of two came after gaps
+    // that were twice as long. So the seeds are scrambled.
+    Rng::with_seed(words.fold(0, |seed, word| scrambled(seed ^ word)))
 }
 
 /// A step of SplitMix64.

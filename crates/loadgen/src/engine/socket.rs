@@ -3,9 +3,11 @@
 //!
 //! Takes the target, gives non-blocking descriptors; it watches none. As few system calls as the kernel allows.
 
+use std::iter::{Cycle, Skip};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+use std::vec;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
@@ -57,7 +59,8 @@ impl Remote {
             Remote::Ip(remote) => {
                 if let Some(source) = source {
                     // Otherwise bind would look for a port that is free for all targets.
-                    setsockopt(&socket, IpBindAddressNoPort, &true).map_err(errno)?;
+                    setsockopt(&socket, IpBindAddressNoPort, &true)
+                        .map_err(|error| Errno::from_raw_os_error(error as i32))?;
                     bind(&socket, &SocketAddr::new(source, 0))?;
                 }
                 connect(&socket, remote)
@@ -76,33 +79,13 @@ impl Remote {
     }
 }
 
-/// The local addresses of one thread's connections.
-#[derive(Debug)]
-pub(crate) struct Sources {
-    addresses: Vec<IpAddr>,
-    next: usize,
-}
+/// The local addresses of one thread's connections; without any the kernel chooses.
+pub(crate) type Sources = Skip<Cycle<vec::IntoIter<IpAddr>>>;
 
-impl Sources {
-    /// Threads begin at different ones.
-    pub(crate) fn of(plan: &Plan, thread: usize) -> Sources {
-        Sources {
-            addresses: plan.connections.sources.clone(),
-            next: thread,
-        }
-    }
-
-    /// The next one; `None`: the kernel chooses.
-    pub(crate) fn next(&mut self) -> Option<IpAddr> {
-        let len = self.addresses.len();
-        let address = self.addresses.get(self.next % len.max(1)).copied();
-        self.next = self.next.wrapping_add(1);
-        address
-    }
-}
-
-fn errno(error: nix::errno::Errno) -> Errno {
-    Errno::from_raw_os_error(error as i32)
+/// The addresses one after another, again and again; threads begin at different ones.
+pub(crate) fn sources(plan: &Plan, thread: usize) -> Sources {
+    let addresses = plan.connections.sources.clone().into_iter();
+    addresses.cycle().skip(thread)
 }
 
 /// Requests in pieces and pipelined ones must not wait for acknowledgements. Not needed where one send is
@@ -145,21 +128,12 @@ mod tests {
 
     #[test]
     fn takes_turns() {
-        let addresses = vec![IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 3])];
-        let mut sources = Sources {
-            addresses: addresses.clone(),
-            next: 1,
-        };
-        let got: Vec<_> = (0..3).filter_map(|_| sources.next()).collect();
-        assert_eq!(got, [addresses[1], addresses[0], addresses[1]]);
-        assert_eq!(
-            Sources {
-                addresses: Vec::new(),
-                next: 7
-            }
-            .next(),
-            None
-        );
+        let mut plan = crate::tests::sample();
+        assert_eq!(sources(&plan, 7).next(), None);
+        let [one, other] = [2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
+        plan.connections.sources = vec![one, other];
+        let got: Vec<_> = sources(&plan, 1).take(3).collect();
+        assert_eq!(got, [other, one, other]);
     }
 
     #[test]
@@ -174,9 +148,7 @@ mod tests {
         assert_eq!(from.ip(), IpAddr::from([127, 0, 0, 5]));
         reset(socket);
         let read = std::io::Read::read(&mut peer, &mut [0; 8]);
-        assert_eq!(
-            read.expect_err("a reset").kind(),
-            std::io::ErrorKind::ConnectionReset
-        );
+        let error = read.expect_err("a reset");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
 }

@@ -150,11 +150,11 @@ impl Tally {
         self.cycle.record(now.since(flight.began));
     }
 
-    /// A request that was due at `due` was begun at `now` on a connection that had been free since `free`. Only
-    /// what is later than both is the generator's own lateness: a server that keeps all connections busy is
-    /// in the latency.
+    /// A request that was due at `due` was begun at `now` on a connection that had been free since `free`.
     #[inline]
     pub(crate) fn begun(&mut self, due: Stamp, free: Stamp, now: Stamp) {
+        // Only what is later than both is the generator's own lateness: a server that keeps all connections busy is in
+        // the latency.
         if self.window.holds(due) && !self.stalls.spoil(due, now) {
             self.late.record(now.since(due.max(free)));
         }
@@ -177,14 +177,14 @@ impl Tally {
         }
     }
 
-    /// A request is under way at `now`, the end of the run. What was begun and not sent is not, and in an open load
-    /// it was due all the same.
+    /// A request is under way at `now`, the end of the run.
     pub(crate) fn under_way(&mut self, flight: &Flight, now: Stamp) {
         if flight.sent != Stamp::ZERO {
             self.counts.unfinished += 1;
             let us = now.since(self.from(flight)).0 as f64 / 1e3;
             self.counts.unfinished_longest_us = self.counts.unfinished_longest_us.max(us);
         } else if self.by_due && self.window.holds(flight.due) {
+            // What was begun and not sent is not under way, and in an open load it was due all the same.
             self.counts.unsent += 1;
         }
     }
@@ -264,26 +264,21 @@ impl Tally {
             self.counts.ended(),
             "each request that ended was answered or failed, once"
         );
-        let statuses = self
-            .statuses
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0);
+        let statuses = (0..).zip(self.statuses.iter().copied());
         Counts {
-            statuses: statuses
-                .map(|(status, count)| (status as u16, *count))
-                .collect::<BTreeMap<_, _>>(),
+            statuses: statuses.filter(|(_, count)| *count > 0).collect(),
             answered_within: self.by_due.then_some(self.within),
             ..self.counts.clone()
         }
     }
 
-    /// Where a request's latency begins. One that was never sent has waited since its turn began.
+    /// Where a request's latency begins.
     #[inline]
     fn from(&self, flight: &Flight) -> Stamp {
         if self.by_due {
             flight.due
         } else {
+            // One that was never sent has waited since its turn began.
             flight.sent.max(flight.began)
         }
     }
@@ -321,43 +316,32 @@ pub(crate) struct Sum {
 
 impl Sum {
     /// Adds a thread's share.
-    pub(crate) fn add(&mut self, share: SecondShare) {
-        match self.pending.get_mut(&share.at) {
-            None => {
-                self.pending.insert(share.at, share);
-            }
-            Some(there) => {
-                there.answered += share.answered;
-                there.failed += share.failed;
-                there.read_bytes += share.read_bytes;
-                there.latency.merge(&share.latency);
-            }
-        }
+    pub(crate) fn add(&mut self, share: &SecondShare) {
+        let there = self.pending.entry(share.at).or_default();
+        there.at = share.at;
+        there.answered += share.answered;
+        there.failed += share.failed;
+        there.read_bytes += share.read_bytes;
+        there.latency.merge(&share.latency);
     }
 
     /// Ends the seconds before the `until`-th and gives them, numbered from the `begin`-th on.
-    pub(crate) fn told(&mut self, until: u64, begin: u64) -> Vec<Second> {
+    pub(crate) fn ended(&mut self, until: u64, begin: u64) -> Vec<Second> {
         // Threads are at most half a second apart, and the caller waits that long: no share of these comes any more,
         // but for a thread that stood still, whose shares make a second one of the same number.
         let later = self.pending.split_off(&until);
         let ended = std::mem::replace(&mut self.pending, later);
         let known = self.done.len();
         self.done.extend(ended.values().map(second));
-        self.done[known..]
-            .iter()
-            .map(|second| numbered(*second, begin))
-            .collect()
+        numbered(&self.done[known..], begin)
     }
 
     /// All of them, numbered from the `begin`-th on.
     pub(crate) fn finish(mut self, begin: u64) -> Vec<Second> {
-        self.told(u64::MAX, begin);
-        // What came after its second was told.
+        self.ended(u64::MAX, begin);
+        // What came after its second was reported.
         self.done.sort_by_key(|second| second.at_s);
-        self.done
-            .into_iter()
-            .map(|second| numbered(second, begin))
-            .collect()
+        numbered(&self.done, begin)
     }
 }
 
@@ -374,11 +358,12 @@ fn second(share: &SecondShare) -> Second {
     }
 }
 
-fn numbered(second: Second, begin: u64) -> Second {
-    Second {
+fn numbered(seconds: &[Second], begin: u64) -> Vec<Second> {
+    let number = |second: &Second| Second {
         at_s: second.at_s.saturating_sub_unsigned(begin),
-        ..second
-    }
+        ..*second
+    };
+    seconds.iter().map(number).collect()
 }
 
 #[cfg(test)]

@@ -41,28 +41,7 @@ pub(crate) struct TlsClient {
 #[derive(Debug)]
 pub(crate) struct TlsConnection {
     tls: ClientConnection,
-    end: Option<TlsEnd>,
-}
-
-/// How far a handshake is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum HandshakeState {
-    /// Over: [`TlsConnection::send`] and [`TlsConnection::recv`] may be called.
-    Done {
-        /// Whether an earlier session was resumed.
-        resumed: bool,
-    },
-    /// The socket has to become readable, or writable where ciphertext waits.
-    Going,
-}
-
-/// How a server's stream has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TlsEnd {
-    /// By a close_notify: nothing is missing.
-    Notified,
-    /// By the end of the connection alone, which anybody in between could have made, RFC 8446 section 6.1.
-    Cut,
+    is_cut: bool,
 }
 
 impl TlsClient {
@@ -70,7 +49,7 @@ impl TlsClient {
     pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Fault> {
         let name = ServerName::try_from(tls.server_name.clone())
             .map_err(|error| Fault::new(format!("the name `{}`: {error}", tls.server_name)))?;
-        // Not the process's default: nobody else is to choose, and nobody to be chosen for.
+        // Not the process's default: other code of the process has its own choice.
         let provider = Arc::new(ring::default_provider());
         let verifier = Arc::new(Verifier {
             authorities: match &tls.trust {
@@ -102,32 +81,23 @@ impl TlsClient {
         let tls = ClientConnection::new(self.config.clone(), self.name.clone());
         let mut tls = tls.expect("the configuration has versions, suites and no early data");
         tls.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-        TlsConnection { tls, end: None }
+        TlsConnection { tls, is_cut: false }
     }
 }
 
 impl TlsConnection {
-    /// Goes on with the handshake as far as the socket allows. Whatever came behind it waits for
-    /// [`TlsConnection::recv`], which nothing but a call tells.
+    /// Continues the handshake as far as the socket allows; at its end, whether an earlier session was resumed.
     ///
-    /// Errors: the socket's; `UnexpectedEof` where the server has left; `InvalidData`, with rustls' text,
-    /// where its certificate or its TLS is not right.
-    pub(crate) fn handshake(&mut self, socket: impl AsFd) -> io::Result<HandshakeState> {
+    /// Errors: the socket's, `WouldBlock` until it is readable, or writable where ciphertext waits; `UnexpectedEof`
+    /// where the server has left; `InvalidData`, with rustls' text, where its certificate or its TLS is not right.
+    pub(crate) fn handshake(&mut self, socket: impl AsFd) -> io::Result<bool> {
         loop {
-            if !self.flush(&socket)? {
-                return Ok(HandshakeState::Going);
-            }
+            self.flush(&socket)?;
             if !self.tls.is_handshaking() {
-                let resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
-                return Ok(HandshakeState::Done { resumed });
+                return Ok(self.tls.handshake_kind() == Some(HandshakeKind::Resumed));
             }
-            match self.read(&socket) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(HandshakeState::Going);
-                }
-                Err(error) => return Err(error),
+            if self.read(&socket)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }
@@ -137,41 +107,39 @@ impl TlsConnection {
     ///
     /// Ciphertext of the last bytes may wait as well: [`TlsConnection::flush`] until there is none.
     pub(crate) fn send(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-        // rustls takes plaintext without end where nobody sends: what waits is bounded by sending it first.
-        if !self.flush(&socket)? {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let taken = self.tls.writer().write(bytes)?;
+        // rustls takes plaintext without end where nothing is sent: what waits is bounded by sending it first.
         self.flush(&socket)?;
-        Ok(taken)
-    }
-
-    /// Whether all ciphertext is gone.
-    pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<bool> {
-        while self.tls.wants_write() {
-            match self.tls.write_tls(&mut TlsSocket(&socket)) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
+        let taken = self.tls.writer().write(bytes)?;
+        match self.flush(&socket) {
+            // The bytes are taken all the same: their ciphertext waits here.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(taken),
+            flushed => flushed.map(|()| taken),
         }
-        Ok(true)
     }
 
-    /// Whether ciphertext waits for the socket to be writable; who watches for both need not ask.
-    #[cfg(test)]
-    fn wants_write(&self) -> bool {
-        self.tls.wants_write()
+    /// Sends all ciphertext; `WouldBlock`: some of it waits.
+    pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut TlsSocket(&socket))?;
+        }
+        Ok(())
     }
 
-    /// Reads plaintext into `buffer`, which is not empty; zero: the end, of which [`TlsConnection::end`] tells more.
+    /// Reads plaintext into `buffer`, which is not empty; zero: the end, see [`TlsConnection::is_cut`].
     ///
     /// To be called until it says `WouldBlock`: plaintext may wait here when nothing waits in the socket.
     pub(crate) fn recv(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
         assert!(!buffer.is_empty(), "no bytes would look like the end");
         loop {
-            if let Some(copied) = self.copy_out(buffer)? {
-                return Ok(copied);
+            match io::Read::read(&mut self.tls.reader(), buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // rustls takes the end of the connection without close_notify for an error. Here it is an end, because
+                // what it ends may be a reply with a length; the caller knows.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.is_cut = true;
+                    return Ok(0);
+                }
+                copied => return copied,
             }
             self.read(&socket)?;
             // An answer to a change of keys; if it cannot leave now it does with the next bytes.
@@ -181,35 +149,16 @@ impl TlsConnection {
         }
     }
 
-    /// How the server's stream has ended, once [`TlsConnection::recv`] has said zero.
-    pub(crate) fn end(&self) -> Option<TlsEnd> {
-        self.end
+    /// Whether the server's stream has ended without close_notify, by the end of the connection alone, which anybody in
+    /// between could have made, RFC 8446 section 6.1. Known once [`TlsConnection::recv`] has said zero.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Says close_notify, as far as the socket takes it at once.
     pub(crate) fn close(&mut self, socket: impl AsFd) {
         self.tls.send_close_notify();
         let _ = self.flush(&socket);
-    }
-
-    /// What is there already; `None`: nothing.
-    fn copy_out(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut reader = self.tls.reader();
-        match io::Read::read(&mut reader, buffer) {
-            Ok(0) => {
-                self.end = Some(TlsEnd::Notified);
-                Ok(Some(0))
-            }
-            Ok(copied) => Ok(Some(copied)),
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(None),
-                io::ErrorKind::UnexpectedEof => {
-                    self.end = Some(TlsEnd::Cut);
-                    Ok(Some(0))
-                }
-                _ => Err(error),
-            },
-        }
     }
 
     /// Reads from the socket once and deciphers what is whole; zero: the connection has ended.
@@ -237,16 +186,10 @@ impl<S: AsFd> io::Read for TlsSocket<S> {
 
 impl<S: AsFd> io::Write for TlsSocket<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let send = || rustix::net::send(&self.0, bytes, flags);
-        Ok(rustix::io::retry_on_intr(send)?)
+        self.write_vectored(&[IoSlice::new(bytes)])
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        // One record is the rule, and for one the plain call is cheaper.
-        if let [only] = parts {
-            return self.write(only);
-        }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let mut none = SendAncillaryBuffer::default();
         let send = || rustix::net::sendmsg(&self.0, parts, &mut none, flags);
@@ -311,19 +254,18 @@ impl ServerCertVerifier for Verifier {
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(Authorities {
-            chains,
-            certificates,
-        }) = &self.authorities
-        else {
+        let Some(known) = &self.authorities else {
             return Ok(ServerCertVerified::assertion());
         };
-        match chains.verify_server_cert(certificate, between, name, stapled, now) {
+        match known
+            .chains
+            .verify_server_cert(certificate, between, name, stapled, now)
+        {
             // An authority may serve under its own certificate: that is what `openssl req -x509` makes, and
             // what other clients take when they are given that very file. Found after the dates were right and
             // before the name was looked at; rustls has no name for it.
             Err(Error::InvalidCertificate(CertificateError::Other(_)))
-                if certificates.iter().any(|known| known == certificate) =>
+                if known.certificates.contains(certificate) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
@@ -359,4 +301,4 @@ impl ServerCertVerifier for Verifier {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use telemetry::{Nanos, Stamp};
 
 use super::response::Expected;
+use super::schedule::is_by_due;
 use super::tally::{SecondShare, Tally, Window};
 use crate::plan::{Begin, Load, Plan};
 
@@ -66,7 +67,7 @@ impl RunShared {
         self.warm.load(Ordering::Relaxed) >= plan.connections.len
     }
 
-    /// Whether somebody wants the run to end.
+    /// Whether the run is to end at once.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -95,10 +96,12 @@ impl<'a> Worker<'a> {
         seconds: Sender<SecondShare>,
     ) -> Worker<'a> {
         let threads = plan.machine.threads;
-        let share =
-            |all: usize| share_until(all, thread + 1, threads) - share_until(all, thread, threads);
+        // What does not divide is given to the first threads, one each, so that the shares sum up to the whole.
+        let share = |all: usize| all / threads + usize::from(thread < all % threads);
         assert!(thread < threads, "a thread's number is below their number");
         let requests = plan.length.requests;
+        // A thread's part of a load that ends by itself need not be its share of the number: by that one thread would
+        // stop early, and another one wait for what never comes.
         let bound = requests.filter(|all| !ends_by_itself(plan, *all));
         let connections_len = share(plan.connections.len);
         assert!(connections_len > 0, "no thread is without a connection");
@@ -114,18 +117,14 @@ impl<'a> Worker<'a> {
 
     /// An empty tally for this worker.
     pub(crate) fn tally(&self) -> Tally {
-        let by_due = matches!(self.plan.load, Load::Open { .. } | Load::Recorded { .. });
-        Tally::new(self.window(), by_due)
+        Tally::new(self.window(), is_by_due(&self.plan.load))
     }
 
     /// The counted time, as far as it is known.
     pub(crate) fn window(&self) -> Window {
         let begin = self.shared.begin();
-        let end = self
-            .plan
-            .length
-            .duration
-            .map_or(Stamp::NEVER, |lasts| begin.plus(lasts));
+        let lasts = self.plan.length.duration;
+        let end = lasts.map_or(Stamp::NEVER, |lasts| begin.plus(lasts));
         Window { begin, end }
     }
 }
@@ -138,8 +137,7 @@ pub(crate) struct WorkerResult {
     pub(crate) stalled: Nanos,
 }
 
-/// Whether a load ends without counting up to `requests`. A thread's part of it need not be its share of the
-/// number: by that one would stop early, and another one wait for what never comes.
+/// Whether a load ends without counting up to `requests`.
 fn ends_by_itself(plan: &Plan, requests: u64) -> bool {
     match &plan.load {
         Load::Burst => true,
@@ -153,12 +151,6 @@ fn ends_by_itself(plan: &Plan, requests: u64) -> bool {
         }
         Load::Closed | Load::Open { .. } => false,
     }
-}
-
-/// How many of `all` the threads before `thread` have.
-fn share_until(all: usize, thread: usize, threads: usize) -> usize {
-    // Cumulative shares of the whole: whatever does not divide is spread, and all of it is given exactly once.
-    (all as u128 * thread as u128 / threads as u128) as usize
 }
 
 /// What a loop keeps of time between its turns.
@@ -182,7 +174,7 @@ fn processor_time() -> Nanos {
 /// What a turn is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// The run goes on.
+    /// The run continues.
     Goes,
     /// Nothing new is to be sent: open loads wait for what is under way, closed ones end.
     Ends,
@@ -233,14 +225,15 @@ impl Ticker {
     /// The last, unfinished second.
     pub(crate) fn finish(&mut self, worker: &Worker<'_>, tally: &mut Tally) {
         let _ = worker.seconds.send(tally.end_second(self.second));
-        // Nobody may wait for the connections of a thread that has ended.
+        // The other threads must not wait for the connections of one that has ended.
         self.add_warm(worker, worker.connections_len);
     }
 
     /// So many of this thread's connections are warm by now.
     fn add_warm(&mut self, worker: &Worker<'_>, warm: usize) {
-        if warm > self.warmed {
-            let more = warm - self.warmed;
+        let more = warm.saturating_sub(self.warmed);
+        // All threads share this number: it is touched only when it changes.
+        if more > 0 {
             worker.shared.warm.fetch_add(more, Ordering::Relaxed);
             self.warmed = warm;
         }
@@ -256,28 +249,25 @@ impl Ticker {
         }
         let used = processor_time();
         // A turn full of work is late by itself: what it worked is taken off.
-        let idle = Nanos(
-            passed
-                .0
-                .saturating_sub(used.0.saturating_sub(self.used.1.0)),
-        );
+        let worked = used.0.saturating_sub(self.used.1.0);
+        let idle = passed.0.saturating_sub(worked);
         self.used = (now, used);
-        if is_late && idle.0 > TICK.0 + STALL.0 {
-            let length = Nanos(idle.0 - TICK.0);
+        if is_late && idle > TICK.0 + STALL.0 {
+            let length = Nanos(idle - TICK.0);
             self.stalled.0 += length.0;
             tally.stood_still(length, now);
         }
     }
 
-    /// Where counting begins when all are warm, the thread that sees it first says when.
+    /// Learns when counting begins, or says it.
     fn settle_begin(&mut self, worker: &Worker<'_>, tally: &mut Tally, warm: usize, now: Stamp) {
         self.add_warm(worker, warm);
         if tally.window.begin != Stamp::NEVER {
             return;
         }
         if worker.shared.are_all_warm(worker.plan) {
-            // Several threads may see it at once. Whichever comes first says when; the others take its time below,
-            // so that all windows are the same. Nothing else hangs on this number: relaxed order is enough.
+            // Where counting begins when all are warm, several threads may see that at once. The first one says when; the
+            // others take its time below, so that all windows are the same. Nothing else hangs on this number: relaxed order is enough.
             let begin = &worker.shared.begin;
             let _ =
                 begin.compare_exchange(Stamp::NEVER.0, now.0, Ordering::Relaxed, Ordering::Relaxed);
@@ -310,11 +300,19 @@ mod tests {
         plan
     }
 
-    fn after_all_are_open(lasts_ms: u64) -> Length {
+    fn lasts(begin: Begin, lasts_ms: u64) -> Length {
         Length {
-            begin: Begin::AllOpen,
+            begin,
             duration: Some(Nanos::from_ms(lasts_ms)),
             requests: None,
+        }
+    }
+
+    fn counts(requests: u64) -> Length {
+        Length {
+            begin: Begin::AtOnce,
+            duration: None,
+            requests: Some(requests),
         }
     }
 
@@ -345,18 +343,18 @@ mod tests {
             self.ticker.turn(&self.worker, &mut self.tally, warm, now)
         }
 
-        fn answer(&mut self, ms: u64) {
+        /// The right reply to a request that was sent at `sent_ms`.
+        fn answer(&mut self, sent_ms: u64, ms: u64) {
             let right = Ended {
                 status: 200,
                 keeps: true,
                 wrong: None,
             };
-            let now = at_ms(ms);
             let flight = Flight {
-                sent: now,
+                sent: at_ms(sent_ms),
                 ..Flight::default()
             };
-            self.tally.ended(&flight, right, now);
+            self.tally.ended(&flight, right, at_ms(ms));
         }
     }
 
@@ -365,12 +363,7 @@ mod tests {
         for threads in 1..12 {
             for connections in [threads, threads + 1, 100, 30_001] {
                 for requests in [0, 1, 7, 100, u64::from(u32::MAX) * 5 + 3] {
-                    let length = Length {
-                        begin: Begin::AtOnce,
-                        duration: None,
-                        requests: Some(requests),
-                    };
-                    let plan = plan(threads, connections, length);
+                    let plan = plan(threads, connections, counts(requests));
                     let shared = RunShared::new(&plan, START);
                     let workers: Vec<Worker<'_>> = (0..threads)
                         .map(|thread| Worker::of(&plan, &shared, thread, channel().0))
@@ -390,12 +383,7 @@ mod tests {
 
     #[test]
     fn leaves_no_request_of_a_burst_or_a_recording_to_another_thread() {
-        let length = Length {
-            begin: Begin::AtOnce,
-            duration: None,
-            requests: Some(5),
-        };
-        let mut plan = plan(2, 5, length);
+        let mut plan = plan(2, 5, counts(5));
         let bounds = |plan: &Plan| {
             let shared = RunShared::new(plan, START);
             [0, 1].map(|thread| Worker::of(plan, &shared, thread, channel().0).requests_max)
@@ -417,9 +405,9 @@ mod tests {
 
     #[test]
     fn waits_for_no_connection_of_a_thread_that_has_ended() {
-        let plan = plan(2, 5, after_all_are_open(100));
+        let plan = plan(2, 5, lasts(Begin::AllOpen, 100));
         let shared = RunShared::new(&plan, START);
-        let [mut one, mut other] = [0, 1].map(|thread| WorkerTest::of(&plan, &shared, thread));
+        let [mut one, mut other] = [1, 0].map(|thread| WorkerTest::of(&plan, &shared, thread));
         one.turn(1, 0);
         one.ticker.finish(&one.worker, &mut one.tally);
         other.turn(2, 10);
@@ -430,7 +418,7 @@ mod tests {
 
     #[test]
     fn takes_no_turn_full_of_work_for_standing_still() {
-        let plan = plan(1, 1, after_all_are_open(60_000));
+        let plan = plan(1, 1, lasts(Begin::AllOpen, 60_000));
         let mut shared = RunShared::new(&plan, START);
         shared.start = telemetry::now();
         let mut tested = WorkerTest::of(&plan, &shared, 0);
@@ -438,33 +426,32 @@ mod tests {
         while processor_time().0 - begun.0 < 100_000_000 {
             std::hint::spin_loop();
         }
-        // As if nobody else had had the processor meanwhile.
+        // As if no other thread had had the processor meanwhile.
         let worked = Nanos(processor_time().0 - begun.0);
         let now = shared.start.plus(worked);
-        tested
-            .ticker
-            .turn(&tested.worker, &mut tested.tally, 1, now);
-        assert_eq!(tested.ticker.stalled, Nanos::ZERO);
-        let now = now.plus(Nanos::from_ms(500));
-        tested
-            .ticker
-            .turn(&tested.worker, &mut tested.tally, 1, now);
+        let WorkerTest {
+            worker,
+            tally,
+            ticker,
+            ..
+        } = &mut tested;
+        ticker.turn(worker, tally, 1, now);
+        assert_eq!(ticker.stalled, Nanos::ZERO);
+        ticker.turn(worker, tally, 1, now.plus(Nanos::from_ms(500)));
         assert!(
-            tested.ticker.stalled >= Nanos::from_ms(480),
+            ticker.stalled >= Nanos::from_ms(480),
             "{:?}",
-            tested.ticker.stalled
+            ticker.stalled
         );
     }
 
     #[test]
     fn begins_to_count_when_the_connections_of_all_threads_are_warm() {
-        let plan = plan(2, 5, after_all_are_open(100));
+        let plan = plan(2, 5, lasts(Begin::AllOpen, 100));
         let shared = RunShared::new(&plan, START);
-        let [mut one, mut other] = [0, 1].map(|thread| WorkerTest::of(&plan, &shared, thread));
-        assert_eq!(
-            (one.worker.connections_len, other.worker.connections_len),
-            (2, 3)
-        );
+        let [mut one, mut other] = [1, 0].map(|thread| WorkerTest::of(&plan, &shared, thread));
+        let lens = [&one, &other].map(|tested| tested.worker.connections_len);
+        assert_eq!(lens, [2, 3]);
         for (ms, warm) in [(0, 0), (10, 1), (20, 2), (30, 2)] {
             assert_eq!(one.turn(warm, ms), Turn::Goes);
             assert_eq!(other.turn(1, ms), Turn::Goes);
@@ -488,46 +475,27 @@ mod tests {
 
     #[test]
     fn counts_after_a_warm_up() {
-        let length = Length {
-            begin: Begin::After(Nanos::from_ms(20)),
-            duration: Some(Nanos::from_ms(30)),
-            requests: None,
-        };
-        let plan = plan(1, 1, length);
+        let plan = plan(1, 1, lasts(Begin::After(Nanos::from_ms(20)), 30));
         let shared = RunShared::new(&plan, START);
         let mut tested = WorkerTest::of(&plan, &shared, 0);
-        for (ms, turn) in [
-            (0, Turn::Goes),
-            (19, Turn::Goes),
-            (49, Turn::Goes),
-            (50, Turn::Ends),
-        ] {
-            assert_eq!(tested.turn(1, ms), turn);
-            tested.answer(ms);
+        for ms in [0, 19, 49, 50] {
+            let turn = tested.turn(1, ms);
+            assert_eq!(turn == Turn::Ends, ms == 50);
+            tested.answer(ms, ms);
         }
-        assert_eq!(
-            tested.tally.ended, 1,
-            "19 is before the window, 50 behind it"
-        );
+        assert_eq!(tested.tally.ended, 1, "19 is before the window, 50 behind");
     }
 
     #[test]
     fn ends_with_its_share_of_the_requests_or_when_somebody_says_so() {
-        let length = Length {
-            begin: Begin::AtOnce,
-            duration: None,
-            requests: Some(3),
-        };
-        let plan = plan(2, 2, length);
+        let plan = plan(2, 2, counts(3));
         let shared = RunShared::new(&plan, START);
-        let [mut one, mut other] = [0, 1].map(|thread| WorkerTest::of(&plan, &shared, thread));
-        assert_eq!(
-            (one.worker.requests_max, other.worker.requests_max),
-            (Some(1), Some(2))
-        );
+        let [mut one, mut other] = [1, 0].map(|thread| WorkerTest::of(&plan, &shared, thread));
+        let shares = [&one, &other].map(|tested| tested.worker.requests_max);
+        assert_eq!(shares, [Some(1), Some(2)]);
         for tested in [&mut one, &mut other] {
             assert_eq!(tested.turn(0, 1), Turn::Goes);
-            tested.answer(2);
+            tested.answer(2, 2);
         }
         assert_eq!((one.turn(1, 3), other.turn(1, 3)), (Turn::Ends, Turn::Goes));
         shared.end();
@@ -536,7 +504,7 @@ mod tests {
 
     #[test]
     fn says_every_second_once() {
-        let mut plan = plan(1, 1, after_all_are_open(60_000));
+        let mut plan = plan(1, 1, lasts(Begin::AllOpen, 60_000));
         plan.load = Load::Open {
             arrivals: Arrivals::Constant,
             rate: Profile::constant(1.0),
@@ -545,7 +513,7 @@ mod tests {
         let mut tested = WorkerTest::of(&plan, &shared, 0);
         for ms in [0, 999, 1_000, 3_500, 3_600] {
             tested.turn(0, ms);
-            tested.answer(ms);
+            tested.answer(ms, ms);
         }
         tested.ticker.finish(&tested.worker, &mut tested.tally);
         let said: Vec<u64> = tested.seconds.try_iter().map(|second| second.at).collect();
@@ -554,7 +522,7 @@ mod tests {
 
     #[test]
     fn notices_that_it_stood_still() {
-        let plan = plan(1, 1, after_all_are_open(60_000));
+        let plan = plan(1, 1, lasts(Begin::AllOpen, 60_000));
         let shared = RunShared::new(&plan, START);
         let mut tested = WorkerTest::of(&plan, &shared, 0);
         for ms in [10, 20, 50] {
@@ -569,18 +537,8 @@ mod tests {
         // But for what this test works itself.
         let stalled = tested.ticker.stalled.0.div_ceil(1_000_000);
         assert_eq!(stalled, 90);
-        // Sent at 140, read at 160: nobody knows when it came.
-        let now = at_ms(160);
-        let flight = Flight {
-            sent: at_ms(140),
-            ..Flight::default()
-        };
-        let right = Ended {
-            status: 200,
-            keeps: true,
-            wrong: None,
-        };
-        tested.tally.ended(&flight, right, now);
+        // Sent at 140, read at 160: when it came is not known.
+        tested.answer(140, 160);
         assert_eq!(
             (tested.tally.counts.disturbed, tested.tally.counts.answered),
             (1, 1)

@@ -2,7 +2,7 @@
 //!
 //! Takes a text, then outcomes; gives a verdict with the measured values. What cannot be said does not hold.
 
-use super::metric::{Figure, Metric, Span, Unsaid, quantile};
+use super::metric::{Figure, Metric, quantile};
 use crate::engine::Fault;
 use crate::outcome::{Outcome, Weight};
 
@@ -10,39 +10,33 @@ use crate::outcome::{Outcome, Weight};
 ///
 /// A request without the right reply is never a quick one: quantiles of the latency count it as slower than
 /// all that were answered, and so one that was due and never sent.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Assertion {
     conditions: Vec<Condition>,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 struct Condition {
     /// As it was written.
     text: String,
     metric: Metric,
-    relation: Relation,
+    holds: Relation,
     bound: f64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Relation {
-    Less,
-    AtMost,
-    Equal,
-    AtLeast,
-    More,
-}
+/// Whether the first number is to the second as a sign says.
+type Relation = fn(&f64, &f64) -> bool;
 
 /// Longer signs first: `<` begins `<=`.
 const RELATIONS: [(&str, Relation); 8] = [
-    ("<=", Relation::AtMost),
-    (">=", Relation::AtLeast),
-    ("==", Relation::Equal),
-    ("≤", Relation::AtMost),
-    ("≥", Relation::AtLeast),
-    ("<", Relation::Less),
-    (">", Relation::More),
-    ("=", Relation::Equal),
+    ("<=", f64::le),
+    (">=", f64::ge),
+    ("==", f64::eq),
+    ("≤", f64::le),
+    ("≥", f64::ge),
+    ("<", f64::lt),
+    (">", f64::gt),
+    ("=", f64::eq),
 ];
 
 const FORM: &str =
@@ -62,19 +56,17 @@ pub struct Judged {
     pub condition: String,
     /// What it is about.
     pub metric: Metric,
-    /// In the metric's unit; `None`: it cannot be said.
-    pub measured: Option<f64>,
     /// Whether it holds.
     pub answer: Answer,
 }
 
-/// Whether a condition holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Whether a condition holds, with the measured value in the metric's unit.
+#[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
     /// It does.
-    Holds,
-    /// It does not.
-    Fails,
+    Holds(f64),
+    /// It does not. Infinite: the slowest of all are not known, only that they are too slow.
+    Fails(f64),
     /// It cannot be said, so it does not count as holding, and why.
     Unsaid(String),
 }
@@ -113,7 +105,7 @@ impl Condition {
         let found = RELATIONS
             .iter()
             .find_map(|(sign, relation)| Some((*relation, rest.strip_prefix(sign)?)));
-        let (relation, bound) = found.ok_or_else(no_form)?;
+        let (holds, bound) = found.ok_or_else(no_form)?;
         if name.trim().is_empty() || name.contains('!') || bound.contains(['<', '>', '=', '≤', '≥'])
         {
             return Err(no_form());
@@ -126,56 +118,50 @@ impl Condition {
         Ok(Condition {
             text: text.to_owned(),
             metric,
-            relation,
+            holds,
             bound,
         })
     }
 
     fn judged(&self, outcome: &Outcome) -> Judged {
-        let measured = self.measured(outcome);
-        let answer = match &measured {
-            Err(Unsaid(why)) => Answer::Unsaid(why.clone()),
-            Ok(value) if self.relation.holds(*value, self.bound) => Answer::Holds,
-            Ok(_) => Answer::Fails,
-        };
         Judged {
             condition: self.text.clone(),
             metric: self.metric,
-            // The slowest of all are not known, only that they are too slow.
-            measured: measured.ok().filter(|value| value.is_finite()),
-            answer,
+            answer: match self.measured(outcome) {
+                Err(why) => Answer::Unsaid(why),
+                Ok(value) if (self.holds)(&value, &self.bound) => Answer::Holds(value),
+                Ok(value) => Answer::Fails(value),
+            },
         }
     }
 
-    fn measured(&self, outcome: &Outcome) -> Result<f64, Unsaid> {
-        let invalid = |remark: &&crate::outcome::Remark| remark.weight == Weight::Invalid;
-        if let Some(remark) = outcome.remarks.iter().find(invalid) {
-            return Err(Unsaid(format!("the run is invalid: {}", remark.text)));
+    fn measured(&self, outcome: &Outcome) -> Result<f64, String> {
+        let mut remarks = outcome.remarks.iter();
+        if let Some(remark) = remarks.find(|remark| remark.weight == Weight::Invalid) {
+            return Err(format!("the run is invalid: {}", remark.text));
         }
-        let Metric::Time(Span::Latency, figure) = self.metric else {
-            return self.metric.said(outcome);
-        };
-        match figure {
-            Figure::Quantile(percent) => missing_aware(outcome, percent),
-            Figure::Min => self.metric.said(outcome),
+        match self.metric {
+            Metric::Time("", Figure::Quantile(percent)) => missing_aware(outcome, percent),
             // The longest of all is one of those: a time-out of 30 s is no maximum of 5 ms.
-            Figure::Max if missing(outcome) > 0 => Ok(f64::INFINITY),
-            Figure::Mean | Figure::Stdev if outcome.counts.unsent > 0 => Err(Unsaid(format!(
-                "{} requests that were due were never sent, and would have been the slowest",
-                outcome.counts.unsent
-            ))),
+            Metric::Time("", Figure::Max) if missing(outcome) > 0 => Ok(f64::INFINITY),
+            Metric::Time("", Figure::Mean | Figure::Stdev) if outcome.counts.unsent > 0 => {
+                let unsent = outcome.counts.unsent;
+                Err(format!(
+                    "{unsent} requests that were due were never sent, and would have been the slowest"
+                ))
+            }
             // Closed loads end with requests under way: the oldest one takes that long at least.
-            Figure::Max => {
+            Metric::Time("", Figure::Max) => {
                 let longest_us = outcome.counts.unfinished_longest_us;
                 Ok(self.metric.said(outcome)?.max(longest_us))
             }
-            Figure::Mean | Figure::Stdev => self.metric.said(outcome),
+            _ => self.metric.said(outcome),
         }
     }
 }
 
 /// The quantile of all requests, with those that have no right reply at its far end; infinite among them.
-fn missing_aware(outcome: &Outcome, percent: f64) -> Result<f64, Unsaid> {
+fn missing_aware(outcome: &Outcome, percent: f64) -> Result<f64, String> {
     let missing = missing(outcome);
     let answered = outcome.times.latency.count;
     // Those without a reply are the slowest: where they reach over the quantile, it is one of theirs.
@@ -186,43 +172,35 @@ fn missing_aware(outcome: &Outcome, percent: f64) -> Result<f64, Unsaid> {
     quantile(&outcome.times.latency, percent, missing)
 }
 
-/// Requests without a right reply. In an open load one that is under way at the end was due like the others; a
-/// closed load always ends with some, and how long they would have taken nobody knows.
+/// Requests without a right reply.
 fn missing(outcome: &Outcome) -> u64 {
     let counts = &outcome.counts;
+    // In an open load a request that is under way at the end was due like the others. A closed load always ends with
+    // some, and how long they would have taken is not known.
     let is_by_due = outcome.times.late.is_some();
     let unfinished = if is_by_due { counts.unfinished } else { 0 };
     counts.failures.sum() + counts.unsent + unfinished
-}
-
-impl Relation {
-    fn holds(self, value: f64, bound: f64) -> bool {
-        match self {
-            Relation::Less => value < bound,
-            Relation::AtMost => value <= bound,
-            Relation::Equal => value == bound,
-            Relation::AtLeast => value >= bound,
-            Relation::More => value > bound,
-        }
-    }
 }
 
 impl Verdict {
     /// Whether all of it holds.
     pub fn is_held(&self) -> bool {
         let mut answers = self.conditions.iter().map(|judged| &judged.answer);
-        answers.all(|answer| *answer == Answer::Holds)
+        answers.all(|answer| matches!(answer, Answer::Holds(_)))
     }
 
     /// Why it cannot be said whether all of it holds; `None`: it can.
     pub fn why_unsaid(&self) -> Option<&str> {
         let mut answers = self.conditions.iter().map(|judged| &judged.answer);
-        if answers.clone().any(|answer| *answer == Answer::Fails) {
+        if answers
+            .clone()
+            .any(|answer| matches!(answer, Answer::Fails(_)))
+        {
             return None;
         }
         answers.find_map(|answer| match answer {
             Answer::Unsaid(why) => Some(why.as_str()),
-            Answer::Holds | Answer::Fails => None,
+            Answer::Holds(_) | Answer::Fails(_) => None,
         })
     }
 
@@ -234,15 +212,16 @@ impl Verdict {
 
 impl Judged {
     fn line(&self) -> String {
-        let measured = match self.measured {
-            Some(value) => self.metric.unit().text(value),
-            None => "the requests in question have no right reply".to_owned(),
+        let text = |value: f64| match value.is_finite() {
+            true => self.metric.unit().text(value),
+            false => "the requests in question have no right reply".to_owned(),
         };
-        match &self.answer {
-            Answer::Holds => format!("{}: holds, {measured}\n", self.condition),
-            Answer::Fails => format!("{}: does not hold, {measured}\n", self.condition),
-            Answer::Unsaid(why) => format!("{}: cannot be said: {why}\n", self.condition),
-        }
+        let answer = match &self.answer {
+            Answer::Holds(value) => format!("holds, {}", text(*value)),
+            Answer::Fails(value) => format!("does not hold, {}", text(*value)),
+            Answer::Unsaid(why) => format!("cannot be said: {why}"),
+        };
+        format!("{}: {answer}\n", self.condition)
     }
 }
 
@@ -272,6 +251,11 @@ mod tests {
             ("rps ≥ 1K", "rps ≥ 1K: holds, 1,000\n"),
             ("rps > 1000", "rps > 1000: does not hold, 1,000\n"),
             (
+                "p99.99 < 1s",
+                "p99.99 < 1s: cannot be said: too few values: fewer than ten of 10000 lie beyond p99.99, it takes \
+                 100000\n",
+            ),
+            (
                 "p99 < 1s and failures = 0, cpu ≤ 20us",
                 "p99 < 1s: holds, 9.9 ms\nfailures = 0: holds, 0 %\ncpu ≤ 20us: holds, 10 µs\n",
             ),
@@ -281,96 +265,67 @@ mod tests {
     }
 
     #[test]
-    fn does_not_hold_what_cannot_be_said() {
-        check(
-            "p99.99 < 1s",
-            &run(),
-            "p99.99 < 1s: cannot be said: too few values: fewer than ten of 10000 lie beyond p99.99, \
-             it takes 100000\n",
-        );
+    fn says_nothing_of_an_invalid_run() {
         let mut invalid = run();
         invalid.remarks.push(Remark {
             weight: Weight::Invalid,
             word: "late".into(),
             text: "requests left too late".into(),
         });
-        check(
-            "rps > 1",
-            &invalid,
-            "rps > 1: cannot be said: the run is invalid: requests left too late\n",
-        );
+        let expect = "rps > 1: cannot be said: the run is invalid: requests left too late\n";
+        check("rps > 1", &invalid, expect);
     }
 
     #[test]
-    fn takes_no_failure_for_a_quick_reply() {
-        let mut run = run();
-        run.counts.failures.reset = 90;
-        check("p99 < 10ms", &run, "p99 < 10ms: holds, 9.99 ms\n");
-        run.counts.failures.reset = 200;
-        let none = "the requests in question have no right reply";
-        check(
-            "p99 < 1s",
-            &run,
-            &format!("p99 < 1s: does not hold, {none}\n"),
-        );
-        check("p50 < 6ms", &run, "p50 < 6ms: holds, 5.1 ms\n");
-    }
-
-    #[test]
-    fn takes_no_request_that_never_left_for_a_quick_one() {
-        let mut run = run();
-        run.counts.unsent = 5_000;
-        let verdict = Assertion::parse("p90 < 1s, max < 1s, mean < 1s").expect("three conditions");
-        let verdict = verdict.holds(&run);
-        assert!(!verdict.is_held());
-        assert_eq!(verdict.conditions[0].answer, Answer::Fails);
-        assert_eq!(verdict.conditions[1].answer, Answer::Fails);
-        assert!(matches!(verdict.conditions[2].answer, Answer::Unsaid(_)));
-    }
-
-    #[test]
-    fn takes_a_server_that_answers_nobody_for_no_quick_one() {
+    fn takes_no_request_without_a_right_reply_for_a_quick_one() {
+        type Change = fn(&mut Outcome);
+        const NONE: &str = "does not hold, the requests in question have no right reply";
+        let failed: Change = |run| run.counts.failures.reset = 200;
+        let unsent: Change = |run| run.counts.unsent = 5_000;
+        let unfinished: Change = |run| run.counts.unfinished = 200;
+        let open: Change = |run| {
+            run.counts.unfinished = 200;
+            run.times.late = Some(run.times.latency.clone());
+        };
+        let unfinished_long: Change = |run| {
+            run.counts.unfinished = 64;
+            run.counts.unfinished_longest_us = 7e6;
+        };
+        let cases: [(Change, &str, &str); 12] = [
+            (
+                |run| run.counts.failures.reset = 90,
+                "p99 < 10ms",
+                "holds, 9.99 ms",
+            ),
+            (failed, "p99 < 1s", NONE),
+            (failed, "p50 < 6ms", "holds, 5.1 ms"),
+            (unsent, "p90 < 1s", NONE),
+            (unsent, "max < 1s", NONE),
+            (
+                unsent,
+                "mean < 1s",
+                "cannot be said: 5000 requests that were due were never sent, and would have been the slowest",
+            ),
+            (|_| {}, "max < 1s", "holds, 10 ms"),
+            (|run| run.counts.failures.timeout = 1, "max < 1s", NONE),
+            // The longest is as long as what is still under way.
+            (unfinished_long, "max < 1s", "does not hold, 7 s"),
+            (unfinished, "p99 < 1s", "holds, 9.9 ms"),
+            (open, "p99 < 1s", NONE),
+            (|run| *run = outcome(&[], 10), "rps = 0", "holds, 0"),
+        ];
+        for (change, text, expect) in cases {
+            let mut run = run();
+            change(&mut run);
+            check(text, &run, &format!("{text}: {expect}\n"));
+        }
         let mut run = outcome(&[], 10);
         for failed in [1, 999, 50_000] {
             run.counts.failures.connect = failed;
             for text in ["p50 < 20ms", "p99 < 20ms", "max < 1s"] {
-                let verdict = Assertion::parse(text).expect(text).holds(&run);
-                assert_eq!(
-                    verdict.conditions[0].answer,
-                    Answer::Fails,
-                    "{text}, {failed}"
-                );
+                check(text, &run, &format!("{text}: {NONE}\n"));
             }
         }
-    }
-
-    #[test]
-    fn takes_no_time_out_for_less_than_the_longest_reply() {
-        let mut run = run();
-        check("max < 1s", &run, "max < 1s: holds, 10 ms\n");
-        run.counts.failures.timeout = 1;
-        let none = "the requests in question have no right reply";
-        let expect = format!("max < 1s: does not hold, {none}\n");
-        check("max < 1s", &run, &expect);
-    }
-
-    #[test]
-    fn knows_that_the_longest_is_as_long_as_what_is_still_under_way() {
-        let mut run = run();
-        run.counts.unfinished = 64;
-        run.counts.unfinished_longest_us = 7e6;
-        check("max < 1s", &run, "max < 1s: does not hold, 7 s\n");
-    }
-
-    #[test]
-    fn counts_what_an_open_load_has_left_under_way() {
-        let mut run = run();
-        run.counts.unfinished = 200;
-        check("p99 < 1s", &run, "p99 < 1s: holds, 9.9 ms\n");
-        run.times.late = Some(run.times.latency.clone());
-        let none = "the requests in question have no right reply";
-        let expect = format!("p99 < 1s: does not hold, {none}\n");
-        check("p99 < 1s", &run, &expect);
     }
 
     #[test]

@@ -10,34 +10,16 @@ use serde::Serialize;
 use super::unit::Unit;
 use crate::distribution::{BEYOND_LEN, Summary, has_enough_beyond};
 use crate::engine::Fault;
-use crate::outcome::{Outcome, ServerUse};
+use crate::outcome::{Outcome, ServerUse, Times};
 
 /// A figure of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Metric {
     /// `rps`, `failures`, `rss` and the other names of the table of figures that are no times.
     Plain(&'static str),
-    /// `p99`, `mean`, `connect-p99`, `first-byte-max`: how long something took.
-    Time(Span, Figure),
-}
-
-/// Which time; see [`Times`](crate::outcome::Times).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Span {
-    /// The one to quote: it has no name of its own.
-    Latency,
-    /// `connect-`
-    Connect,
-    /// `first-byte-`
-    FirstByte,
-    /// `last-byte-`
-    LastByte,
-    /// `cycle-`
-    Cycle,
-    /// `late-`: how long after its time a request was sent.
-    Late,
-    /// `unread-`: how long a reply that had arrived waited to be read.
-    Unread,
+    /// `p99`, `mean`, `connect-p99`, `first-byte-max`: how long something took. By the prefix of the table of times,
+    /// which is empty for the latency.
+    Time(&'static str, Figure),
 }
 
 /// Which figure of a distribution.
@@ -65,16 +47,12 @@ pub enum Better {
     Lower,
 }
 
-/// Why a figure cannot be said.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unsaid(pub String);
-
 /// A figure that is no time: its name, its unit, in which direction it becomes better, and how a run has it.
 type PlainFigure = (
     &'static str,
     Unit,
     Better,
-    fn(&Outcome) -> Result<f64, Unsaid>,
+    fn(&Outcome) -> Result<f64, String>,
 );
 
 const PLAIN: [PlainFigure; 9] = [
@@ -111,15 +89,26 @@ const PLAIN: [PlainFigure; 9] = [
         Ok(server(run)?.switches_per_request)
     }),
 ];
+/// A time by its prefix: its summary, or why a run has none.
+type TimeOf = fn(&Times) -> Result<&Summary, &'static str>;
+
 /// The one without a prefix is the last one: every name begins with it.
-const SPANS: [(&str, Span); 7] = [
-    ("connect-", Span::Connect),
-    ("first-byte-", Span::FirstByte),
-    ("last-byte-", Span::LastByte),
-    ("cycle-", Span::Cycle),
-    ("late-", Span::Late),
-    ("unread-", Span::Unread),
-    ("", Span::Latency),
+const TIMES: [(&str, TimeOf); 7] = [
+    ("connect-", |times| Ok(&times.connect)),
+    ("first-byte-", |times| Ok(&times.first_byte)),
+    ("last-byte-", |times| Ok(&times.last_byte)),
+    ("cycle-", |times| Ok(&times.cycle)),
+    // How long after its time a request was sent.
+    ("late-", |times| {
+        let why = "requests of a closed load are never late: only an open one has a clock";
+        times.late.as_ref().ok_or(why)
+    }),
+    // How long a reply that had arrived waited to be read.
+    ("unread-", |times| {
+        let why = "only `--timestamps kernel` tells how long replies lay unread";
+        times.unread.as_ref().ok_or(why)
+    }),
+    ("", |times| Ok(&times.latency)),
 ];
 const FIGURES: [(&str, Figure); 4] = [
     ("mean", Figure::Mean),
@@ -131,16 +120,11 @@ const PERCENTS: [&str; 7] = ["p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99
 
 impl Metric {
     /// The median.
-    pub const P50: Metric = Metric::Time(Span::Latency, Figure::Quantile(50.0));
+    pub const P50: Metric = Metric::Time("", Figure::Quantile(50.0));
     /// 99 %.
-    pub const P99: Metric = Metric::Time(Span::Latency, Figure::Quantile(99.0));
+    pub const P99: Metric = Metric::Time("", Figure::Quantile(99.0));
 
-    /// Right replies in a second.
-    pub const RPS: Metric = Metric::Plain("rps");
-    /// The share of failures.
-    pub const FAILURES: Metric = Metric::Plain("failures");
-
-    /// What is compared when nobody says what.
+    /// The figures that are compared by default.
     pub fn usual() -> Vec<Metric> {
         let names = "rps,mean,stdev,p50,p90,p99,p99.9,max,connect-p99,first-byte-p50,failures,cpu,server-cpu,rss";
         Metric::parse_list(names).expect("these are names of the tables")
@@ -155,10 +139,10 @@ impl Metric {
         if let Some((name, ..)) = PLAIN.iter().find(|(known, ..)| *known == name) {
             return Ok(Metric::Plain(name));
         }
-        let (span, figure) = SPANS
+        let (span, figure) = TIMES
             .iter()
-            .find_map(|(prefix, span)| Some((*span, name.strip_prefix(prefix)?)))
-            .unwrap_or((Span::Latency, name));
+            .find_map(|(prefix, _)| Some((*prefix, name.strip_prefix(prefix)?)))
+            .unwrap_or(("", name));
         if let Some((_, figure)) = FIGURES.iter().find(|(known, _)| *known == figure) {
             return Ok(Metric::Time(span, *figure));
         }
@@ -209,11 +193,14 @@ impl Metric {
     ///
     /// # Errors
     /// Why it cannot be said: nothing was counted, the server was not watched, too few values.
-    pub fn said(self, outcome: &Outcome) -> Result<f64, Unsaid> {
-        match (self, self.plain()) {
-            (Metric::Time(span, figure), _) => figure.said(span.summary(outcome)?),
-            (Metric::Plain(_), Some((_, _, _, said))) => said(outcome),
-            (Metric::Plain(name), None) => Err(Unsaid(format!("`{name}` is no figure"))),
+    pub fn said(self, outcome: &Outcome) -> Result<f64, String> {
+        if let Some((_, _, _, said)) = self.plain() {
+            return said(outcome);
+        }
+        let (Metric::Plain(name) | Metric::Time(name, _)) = self;
+        match (self, TIMES.iter().find(|(prefix, _)| *prefix == name)) {
+            (Metric::Time(_, figure), Some((_, of))) => figure.said(of(&outcome.times)?),
+            _ => Err(format!("`{name}` is no figure")),
         }
     }
 }
@@ -224,8 +211,7 @@ impl fmt::Display for Metric {
             Metric::Plain(name) => return f.write_str(name),
             Metric::Time(span, figure) => (span, figure),
         };
-        let prefix = SPANS.iter().find(|(_, known)| known == span);
-        f.write_str(prefix.map_or("", |(name, _)| name))?;
+        f.write_str(span)?;
         match figure {
             Figure::Quantile(percent) => write!(f, "p{percent}"),
             _ => {
@@ -236,31 +222,10 @@ impl fmt::Display for Metric {
     }
 }
 
-impl Span {
-    fn summary(self, outcome: &Outcome) -> Result<&Summary, Unsaid> {
-        let times = &outcome.times;
-        match self {
-            Span::Latency => Ok(&times.latency),
-            Span::Connect => Ok(&times.connect),
-            Span::FirstByte => Ok(&times.first_byte),
-            Span::LastByte => Ok(&times.last_byte),
-            Span::Cycle => Ok(&times.cycle),
-            Span::Late => times.late.as_ref().ok_or_else(|| {
-                Unsaid(
-                    "requests of a closed load are never late: only an open one has a clock".into(),
-                )
-            }),
-            Span::Unread => times.unread.as_ref().ok_or_else(|| {
-                Unsaid("only `--timestamps kernel` tells how long replies lay unread".into())
-            }),
-        }
-    }
-}
-
 impl Figure {
-    fn said(self, all: &Summary) -> Result<f64, Unsaid> {
+    fn said(self, all: &Summary) -> Result<f64, String> {
         if all.count == 0 {
-            return Err(Unsaid("nothing was counted".into()));
+            return Err("nothing was counted".into());
         }
         match self {
             Figure::Mean => Ok(all.mean_us),
@@ -276,16 +241,16 @@ impl Figure {
 ///
 /// # Errors
 /// When it lies among those, or is an accident of too few values.
-pub(super) fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, Unsaid> {
+pub(super) fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64, String> {
     if all.count == 0 {
-        return Err(Unsaid("nothing was counted".into()));
+        return Err("nothing was counted".into());
     }
     let len = (all.count + missing) as f64;
     if !has_enough_beyond(percent.max(100.0 - percent), len) {
         let need = (BEYOND_LEN * 100.0 / percent.min(100.0 - percent)).ceil();
-        return Err(Unsaid(format!(
+        return Err(format!(
             "too few values: fewer than ten of {len} lie beyond p{percent}, it takes {need}"
-        )));
+        ));
     }
     if missing == 0
         && let Some(us) = stored(all, percent)
@@ -294,7 +259,7 @@ pub(super) fn quantile(all: &Summary, percent: f64, missing: u64) -> Result<f64,
     }
     let histogram = all
         .histogram()
-        .ok_or_else(|| Unsaid("the file holds no histogram that can be read".into()))?;
+        .ok_or("the file holds no histogram that can be read")?;
     let rank = telemetry::nearest_rank(percent / 100.0, all.count + missing).min(all.count);
     let share = telemetry::share_of_rank(rank as f64 / all.count as f64, all.count);
     let us = histogram.value_at_quantile(share) as f64 / 1e3;
@@ -314,25 +279,21 @@ fn stored(all: &Summary, percent: f64) -> Option<f64> {
     known.iter().find(|(known, _)| *known == percent)?.1
 }
 
-fn by_time(outcome: &Outcome, value: f64) -> Result<f64, Unsaid> {
-    if outcome.seconds > 0.0 {
-        Ok(value)
-    } else {
-        Err(Unsaid("the run took no time".into()))
-    }
+fn by_time(outcome: &Outcome, value: f64) -> Result<f64, String> {
+    let took_time = outcome.seconds > 0.0;
+    took_time
+        .then_some(value)
+        .ok_or("the run took no time".into())
 }
 
-fn share(part: u64, whole: u64) -> Result<f64, Unsaid> {
-    if whole > 0 {
-        Ok(part as f64 / whole as f64)
-    } else {
-        Err(Unsaid("no request has ended".into()))
-    }
+fn share(part: u64, whole: u64) -> Result<f64, String> {
+    let share = (whole > 0).then(|| part as f64 / whole as f64);
+    share.ok_or("no request has ended".into())
 }
 
-fn server(outcome: &Outcome) -> Result<&ServerUse, Unsaid> {
+fn server(outcome: &Outcome) -> Result<&ServerUse, String> {
     let watched = outcome.server.as_ref();
-    watched.ok_or_else(|| Unsaid("the server was not watched: name its process".into()))
+    watched.ok_or("the server was not watched: name its process".into())
 }
 
 fn percent(digits: &str) -> Option<f64> {
@@ -345,7 +306,7 @@ fn percent(digits: &str) -> Option<f64> {
 
 fn unknown(name: &str) -> Fault {
     let figures = FIGURES.iter().map(|(name, _)| *name).chain(PERCENTS);
-    let timed = SPANS.iter().flat_map(|(prefix, _)| {
+    let timed = TIMES.iter().flat_map(|(prefix, _)| {
         let named = move |figure| format!("{prefix}{figure}");
         figures.clone().map(named)
     });
@@ -373,34 +334,13 @@ mod tests {
 
     #[test]
     fn has_the_same_name_coming_and_going() {
-        for name in [
-            "rps",
-            "read",
-            "mean",
-            "stdev",
-            "p50",
-            "p99.9",
-            "p99.99",
-            "p97.5",
-            "min",
-            "max",
-            "connect-p99",
-            "first-byte-p50",
-            "last-byte-max",
-            "cycle-mean",
-            "late-p99",
-            "failures",
-            "unsent",
-            "cpu",
-            "generator-rss",
-            "server-cpu",
-            "rss",
-            "switches",
-        ] {
+        let names = "rps read mean stdev p50 p99.9 p99.99 p97.5 min max connect-p99 first-byte-p50 last-byte-max \
+                     cycle-mean late-p99 unread-p50 failures unsent cpu generator-rss server-cpu rss switches";
+        for name in names.split(' ') {
             assert_eq!(Metric::parse(name).expect(name).to_string(), name);
         }
         let list = Metric::parse_list("rps, p50,p99").expect("three known names");
-        assert_eq!(list, [Metric::RPS, Metric::P50, Metric::P99]);
+        assert_eq!(list, [Metric::Plain("rps"), Metric::P50, Metric::P99]);
     }
 
     #[test]
@@ -437,13 +377,13 @@ mod tests {
             ("connect-mean", "nothing was counted"),
         ] {
             let metric = Metric::parse(name).expect(name);
-            let Unsaid(why) = metric.said(&run).expect_err(name);
+            let why = metric.said(&run).expect_err(name);
             assert!(why.contains(part), "{name}: {why}");
         }
         run.counts.answered = 0;
-        assert!(Metric::FAILURES.said(&run).is_err());
+        assert!(Metric::Plain("failures").said(&run).is_err());
         run.seconds = 0.0;
-        assert!(Metric::RPS.said(&run).is_err());
+        assert!(Metric::Plain("rps").said(&run).is_err());
     }
 
     #[test]
@@ -454,8 +394,8 @@ mod tests {
             local: 5,
             ..Failures::default()
         };
-        assert_eq!(Metric::FAILURES.of(&run), Some(0.25));
-        assert_eq!(Metric::RPS.of(&run), Some(7.5));
+        assert_eq!(Metric::Plain("failures").of(&run), Some(0.25));
+        assert_eq!(Metric::Plain("rps").of(&run), Some(7.5));
     }
 
     proptest! {

@@ -20,7 +20,7 @@ pub use comparing::{
     Side, Why, compare,
 };
 pub use interval::Interval;
-pub use metric::{Better, Figure, Metric, Span, Unsaid};
+pub use metric::{Better, Figure, Metric};
 pub use moments::Moments;
-pub use search::{Held, Knee, Search, SearchEnd, Step, Try};
+pub use search::{Held, Knee, Search, SearchEnd, Try};
 pub use unit::Unit;

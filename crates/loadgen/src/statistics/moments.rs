@@ -98,17 +98,14 @@ mod tests {
         let sum: u128 = values.iter().map(|&value| u128::from(value)).sum();
         let squares: u128 = values.iter().map(|&value| u128::from(value).pow(2)).sum();
         let spread = (len * squares - sum * sum) as f64;
-        (
-            sum as f64 / len as f64,
-            spread / (len * (len - 1).max(1)) as f64,
-        )
+        let variance = spread / (len * (len - 1).max(1)) as f64;
+        (sum as f64 / len as f64, variance)
     }
 
     fn all_of(values: &[u64]) -> Moments {
         let mut moments = Moments::default();
-        values
-            .iter()
-            .for_each(|&value| moments.record(value as f64));
+        let each = values.iter();
+        each.for_each(|&value| moments.record(value as f64));
         moments
     }
 
@@ -118,14 +115,12 @@ mod tests {
         assert_eq!(moments.len(), values.len() as u64);
         assert!(
             (moments.mean() - mean).abs() <= 1e-12 * most,
-            "mean {} and not {mean}",
-            moments.mean()
+            "{moments:?} and not {mean}"
         );
         let off = (moments.stdev() - stdev).abs();
         assert!(
             off <= 1e-9 * stdev + 1e-12 * most,
-            "stdev {} and not {stdev}",
-            moments.stdev()
+            "{moments:?} and not {stdev}"
         );
         // Integers below 2^53: no rounding at all.
         assert_eq!(Some(moments.min() as u64), values.iter().min().copied());
@@ -160,17 +155,16 @@ mod tests {
             parts in 1usize..9,
         ) {
             check(&all_of(&values), &values);
-            let mut merged = Moments::default();
+            let mut by_turns = Moments::default();
             for part in 0..parts {
                 let theirs: Vec<u64> = values.iter().copied().skip(part).step_by(parts).collect();
-                merged.merge(&all_of(&theirs));
+                by_turns.merge(&all_of(&theirs));
             }
-            check(&merged, &values);
-            let mut merged = Moments::default();
-            for part in values.chunks(values.len().div_ceil(parts)) {
-                merged.merge(&all_of(part));
-            }
-            check(&merged, &values);
+            check(&by_turns, &values);
+            let mut in_pieces = Moments::default();
+            let pieces = values.chunks(values.len().div_ceil(parts));
+            pieces.for_each(|piece| in_pieces.merge(&all_of(piece)));
+            check(&in_pieces, &values);
         }
     }
 }

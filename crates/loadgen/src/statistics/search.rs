@@ -12,7 +12,9 @@
 //! A try that does not hold is made once more before it counts: one stall of the machine is not the server's
 //! knee. When the generator was the limit, the search ends: higher rates would say nothing of the server. So it
 //! does when a try cannot be judged, as a run that is invalid or too short for the percentile: to call that a
-//! rate at which it does not hold would lead to a knee that is nobody's.
+//! rate at which it does not hold would give a wrong knee.
+
+use std::ops::ControlFlow;
 
 use present::{NONE, Table, WIDTH_MAX};
 
@@ -41,15 +43,6 @@ pub struct Search {
     bisections_len: usize,
 }
 
-/// What to do next.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Step {
-    /// Make a run at this rate, requests a second, and say what came of it.
-    Try(f64),
-    /// There is nothing more to try.
-    Done(Knee),
-}
-
 /// What came of a try.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Try {
@@ -63,19 +56,17 @@ pub struct Try {
     pub p50_us: Option<f64>,
     /// 99 %, likewise.
     pub p99_us: Option<f64>,
-    /// Why it cannot be said whether the assertion held, if so.
-    pub why_unsaid: Option<String>,
 }
 
 /// Whether an assertion held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Held {
     /// It did.
     Yes,
     /// It did not.
     No,
-    /// It cannot be said: the run is invalid, or too short for what is asked.
-    Unsaid,
+    /// It cannot be said, and why: the run is invalid, or too short for what is asked.
+    Unsaid(String),
     /// It did not, and the generator was the limit: this says nothing of the server.
     GeneratorLimited,
 }
@@ -83,18 +74,12 @@ pub enum Held {
 impl Try {
     /// What came of a run at `rate`: `assertion` is what the search is for.
     pub fn of(rate: f64, outcome: &Outcome, assertion: &Assertion) -> Try {
-        let verdict = assertion.holds(outcome);
-        let held = Held::of(outcome, &verdict);
         Try {
             rate,
-            held,
+            held: Held::of(outcome, &assertion.holds(outcome)),
             answered: outcome.per_second(),
             p50_us: Metric::P50.of(outcome),
             p99_us: Metric::P99.of(outcome),
-            why_unsaid: verdict
-                .why_unsaid()
-                .filter(|_| held == Held::Unsaid)
-                .map(str::to_owned),
         }
     }
 }
@@ -105,11 +90,13 @@ impl Held {
 
     fn of(outcome: &Outcome, verdict: &Verdict) -> Held {
         let mut words = outcome.remarks.iter().map(|remark| remark.word.as_str());
-        match verdict.is_held() {
-            true => Held::Yes,
-            false if words.any(|word| Held::LIMITED.contains(&word)) => Held::GeneratorLimited,
-            false if verdict.why_unsaid().is_some() => Held::Unsaid,
-            false => Held::No,
+        if verdict.is_held() {
+            Held::Yes
+        } else if words.any(|word| Held::LIMITED.contains(&word)) {
+            Held::GeneratorLimited
+        } else {
+            let why = verdict.why_unsaid().map(str::to_owned);
+            why.map_or(Held::No, Held::Unsaid)
         }
     }
 }
@@ -129,34 +116,36 @@ impl Search {
         }
     }
 
-    /// What to do next; the same until something is said.
-    pub fn next(&self) -> Step {
+    /// The rate of the next try, requests a second, or the knee where there is nothing more to try; the same until
+    /// something is said.
+    pub fn next(&self) -> ControlFlow<Knee, f64> {
         if let Some(last) = self.tries.last() {
             // A single stall of the host must not lower the knee.
             if last.held != Held::Yes && !self.is_second() {
-                return Step::Try(last.rate);
-            }
-            match last.held {
-                Held::GeneratorLimited => return self.done(SearchEnd::GeneratorLimited),
-                Held::Unsaid => return self.done(SearchEnd::Unsaid),
-                Held::Yes | Held::No => {}
+                return ControlFlow::Continue(last.rate);
             }
         }
-        match (self.low, self.high) {
-            (None, None) => Step::Try(self.first),
-            (Some(low), None) if low >= self.most => self.done(SearchEnd::AllHeld),
-            (Some(low), None) => Step::Try((low * 2.0).min(self.most)),
-            (None, Some(high)) if high <= RATE_MIN => self.done(SearchEnd::NoneHeld),
-            (None, Some(high)) => Step::Try((high / 2.0).max(RATE_MIN)),
-            (Some(low), Some(high)) => {
+        let end = match (
+            self.tries.last().map(|last| &last.held),
+            self.low,
+            self.high,
+        ) {
+            (Some(Held::GeneratorLimited), ..) => SearchEnd::GeneratorLimited,
+            (Some(Held::Unsaid(_)), ..) => SearchEnd::Unsaid,
+            (_, None, None) => return ControlFlow::Continue(self.first),
+            (_, Some(low), None) if low >= self.most => SearchEnd::AllHeld,
+            (_, Some(low), None) => return ControlFlow::Continue((low * 2.0).min(self.most)),
+            (_, None, Some(high)) if high <= RATE_MIN => SearchEnd::NoneHeld,
+            (_, None, Some(high)) => return ControlFlow::Continue((high / 2.0).max(RATE_MIN)),
+            (_, Some(low), Some(high)) => {
                 let is_narrow = high - low <= BRACKET_SHARE * low;
-                if is_narrow || self.bisections_len >= BISECTIONS_LEN_MAX {
-                    self.done(SearchEnd::Found)
-                } else {
-                    Step::Try(low.midpoint(high))
+                if !is_narrow && self.bisections_len < BISECTIONS_LEN_MAX {
+                    return ControlFlow::Continue(low.midpoint(high));
                 }
+                SearchEnd::Found
             }
-        }
+        };
+        ControlFlow::Break(self.knee(end))
     }
 
     /// What came of the try that [`Search::next`] asked for.
@@ -176,7 +165,7 @@ impl Search {
         match tried.held {
             Held::Yes => self.low = Some(tried.rate),
             Held::No if is_again => self.high = Some(tried.rate),
-            Held::No | Held::Unsaid | Held::GeneratorLimited => {}
+            Held::No | Held::Unsaid(_) | Held::GeneratorLimited => {}
         }
         self.tries.push(tried);
         // A rate between the two narrows the bracket from the side that it fell on, and never turns it over.
@@ -184,11 +173,6 @@ impl Search {
             self.low.zip(self.high).is_none_or(|(low, high)| low < high),
             "what held is below what did not"
         );
-    }
-
-    /// What was tried up to now.
-    pub fn tries(&self) -> &[Try] {
-        &self.tries
     }
 
     /// The knee as far as it is known: for a search that is broken off.
@@ -203,10 +187,6 @@ impl Search {
     /// Whether the last try was the second one at its rate.
     fn is_second(&self) -> bool {
         matches!(self.tries.as_slice(), [.., before, last] if before.rate == last.rate)
-    }
-
-    fn done(&self, end: SearchEnd) -> Step {
-        Step::Done(self.knee(end))
     }
 }
 
@@ -247,10 +227,10 @@ impl Knee {
             let text = |us: Option<f64>| us.map_or(NONE.to_owned(), |us| Unit::Time.text(us));
             tries().map(move |tried| text(of(tried)))
         };
-        let held = tries().map(|tried| match tried.held {
+        let held = tries().map(|tried| match &tried.held {
             Held::Yes => "yes",
             Held::No => "no",
-            Held::Unsaid => "cannot be said",
+            Held::Unsaid(_) => "cannot be said",
             Held::GeneratorLimited => "generator-limited",
         });
         let mut table = Table::default();
@@ -268,19 +248,23 @@ impl Knee {
 
     /// Why the last try cannot be judged.
     fn unsaid(&self) -> String {
-        let last = self.tries.last();
-        let rate = last.map_or(0.0, |last| last.rate);
-        let why = last.and_then(|last| last.why_unsaid.as_deref());
-        let why = why.unwrap_or("the run gives no such figure");
+        let Some(Try {
+            rate,
+            held: Held::Unsaid(why),
+            ..
+        }) = self.tries.last()
+        else {
+            return "the last try cannot be judged".to_owned();
+        };
         // An invalid run has its own remedy in its text.
-        let remedy = match why.starts_with("too few") {
-            true => ": give it more time (`--duration`), or begin higher (`--rate`)",
-            false => "",
+        let remedy = if why.starts_with("too few") {
+            ": give it more time (`--duration`), or begin higher (`--rate`)"
+        } else {
+            ""
         };
         format!(
-            "at {}/s it cannot be said: {}{remedy}",
-            Unit::PerSecond.text(rate),
-            why
+            "at {}/s it cannot be said: {why}{remedy}",
+            Unit::PerSecond.text(*rate)
         )
     }
 
@@ -310,18 +294,21 @@ mod tests {
     use crate::outcome::{Remark, Weight};
     use crate::tests::outcome;
 
+    fn tried(rate: f64, held: Held) -> Try {
+        Try {
+            rate,
+            held,
+            answered: rate,
+            p50_us: Some(800.0),
+            p99_us: Some(5_000.0),
+        }
+    }
+
     fn searched(mut search: Search, mut server: impl FnMut(f64) -> Held) -> Knee {
         for _ in 0..200 {
             match search.next() {
-                Step::Done(knee) => return knee,
-                Step::Try(rate) => search.said(Try {
-                    rate,
-                    held: server(rate),
-                    answered: rate,
-                    p50_us: Some(1.0),
-                    p99_us: Some(2.0),
-                    why_unsaid: None,
-                }),
+                ControlFlow::Break(knee) => return knee,
+                ControlFlow::Continue(rate) => search.said(tried(rate, server(rate))),
             }
         }
         panic!("no end after 200 tries");
@@ -372,103 +359,83 @@ mod tests {
     }
 
     #[test]
-    fn tries_a_failed_rate_once_more() {
-        let mut search = Search::new(100.0, 1e6);
-        let mut say = |held| {
-            let Step::Try(rate) = search.next() else {
-                panic!("not yet at an end");
-            };
-            search.said(Try {
-                rate,
-                held,
-                answered: rate,
-                p50_us: None,
-                p99_us: None,
-                why_unsaid: None,
+    fn tries_these_rates_and_ends() {
+        use Held::{GeneratorLimited as Limited, No, Yes};
+        let unsaid = || Held::Unsaid(String::new());
+        let check = |most, held: &[Held], rates: &[f64], best, end| {
+            let mut script = held.iter();
+            let last = held.last().expect("a try");
+            let found = searched(Search::new(rates[0], most), |_| {
+                script.next().unwrap_or(last).clone()
             });
-            rate
+            let tried: Vec<f64> = found.tries.iter().map(|one| one.rate).collect();
+            assert_eq!(
+                (&tried[..], found.best, found.end),
+                (rates, best, end),
+                "{held:?}"
+            );
         };
-        let rates = [
-            Held::Yes,
-            Held::No,
-            Held::Yes,
-            Held::No,
-            Held::No,
-            Held::Yes,
-        ]
-        .map(&mut say);
-        assert_eq!(rates, [100.0, 200.0, 200.0, 400.0, 400.0, 300.0]);
-    }
-
-    #[test]
-    fn ends_at_the_most_and_at_the_least() {
-        let most = searched(Search::new(100.0, 1_000.0), |_| Held::Yes);
-        assert_eq!((most.best, most.end), (Some(1_000.0), SearchEnd::AllHeld));
-        let least = searched(Search::new(100.0, 1_000.0), |_| Held::No);
-        assert_eq!((least.best, least.end), (None, SearchEnd::NoneHeld));
-    }
-
-    #[test]
-    fn ends_when_the_generator_is_the_limit() {
-        let found = searched(Search::new(100.0, 1e6), |rate| {
-            if rate > 500.0 {
-                Held::GeneratorLimited
-            } else {
-                Held::Yes
-            }
-        });
-        assert_eq!(
-            (found.best, found.end),
-            (Some(400.0), SearchEnd::GeneratorLimited)
+        check(
+            400.0,
+            &[Yes],
+            &[100.0, 200.0, 400.0],
+            Some(400.0),
+            SearchEnd::AllHeld,
         );
-        assert_eq!(found.tries.len(), 5, "the last one twice");
-    }
-
-    #[test]
-    fn ends_where_two_runs_cannot_be_judged() {
-        let found = searched(Search::new(100.0, 1e6), |rate| {
-            if rate > 500.0 {
-                Held::Unsaid
-            } else {
-                Held::Yes
-            }
-        });
-        assert_eq!((found.best, found.end), (Some(400.0), SearchEnd::Unsaid));
-        assert_eq!(found.tries.len(), 5, "the last one twice");
+        check(
+            400.0,
+            &[No],
+            &[2.0, 2.0, 1.0, 1.0],
+            None,
+            SearchEnd::NoneHeld,
+        );
+        let twice = [100.0, 200.0, 200.0];
+        check(
+            1e6,
+            &[Yes, Limited],
+            &twice,
+            Some(100.0),
+            SearchEnd::GeneratorLimited,
+        );
+        check(
+            1e6,
+            &[Yes, unsaid()],
+            &twice,
+            Some(100.0),
+            SearchEnd::Unsaid,
+        );
+        let again = [100.0, 200.0, 200.0, 400.0];
+        check(
+            400.0,
+            &[Yes, Limited, Yes],
+            &again,
+            Some(400.0),
+            SearchEnd::AllHeld,
+        );
+        let rates = [
+            100.0, 200.0, 200.0, 400.0, 400.0, 300.0, 350.0, 375.0, 387.5,
+        ];
+        check(
+            1e6,
+            &[Yes, No, Yes, No, No, Yes],
+            &rates,
+            Some(387.5),
+            SearchEnd::Found,
+        );
     }
 
     #[test]
     fn takes_a_run_too_short_for_its_percentile_for_no_failure_of_the_server() {
         let assertion = Assertion::parse("p99 < 20ms").expect("a condition");
         let short = Try::of(100.0, &outcome(&[1_000_000; 100], 1), &assertion);
-        assert_eq!(short.held, Held::Unsaid);
-        let mut search = Search::new(100.0, 1e6);
-        search.said(short.clone());
-        search.said(short);
-        let Step::Done(knee) = search.next() else {
-            panic!("not at an end");
-        };
+        let knee = searched(Search::new(100.0, 1e6), |_| short.held.clone());
         assert_eq!(
             knee.answer(),
             "it held at no rate; at 100/s it cannot be said: too few values: fewer than ten of 100 lie \
              beyond p99, it takes 1000: give it more time (`--duration`), or begin higher (`--rate`)"
         );
         let slow = Try::of(100.0, &outcome(&[30_000_000; 1_000], 10), &assertion);
-        assert_eq!((slow.held, slow.why_unsaid), (Held::No, None));
-    }
-
-    #[test]
-    fn goes_on_when_the_generator_was_the_limit_only_once() {
-        let mut tries = 0;
-        let found = searched(Search::new(100.0, 1_000.0), |_| {
-            tries += 1;
-            if tries == 2 {
-                Held::GeneratorLimited
-            } else {
-                Held::Yes
-            }
-        });
-        assert_eq!((found.best, found.end), (Some(1_000.0), SearchEnd::AllHeld));
+        assert_eq!(slow.held, Held::No);
     }
 
     #[test]
@@ -486,39 +453,26 @@ mod tests {
         assert_eq!((tried.answered, tried.p50_us), (200.0, Some(1_000.0)));
     }
 
-    fn tried(rate: f64, held: Held, p99_us: Option<f64>) -> Try {
-        Try {
-            rate,
-            held,
-            answered: rate,
-            p50_us: Some(800.0),
-            p99_us,
-            why_unsaid: None,
-        }
-    }
-
-    fn knee() -> Knee {
-        Knee {
+    #[test]
+    fn says_each_try_and_the_answer() {
+        let knee = Knee {
             best: Some(2_000.0),
             end: SearchEnd::GeneratorLimited,
             tries: vec![
-                tried(2_000.0, Held::Yes, Some(5_000.0)),
-                tried(1_000.0, Held::No, Some(90_000.0)),
-                tried(1_000.0, Held::Yes, Some(4_000.0)),
-                tried(4_000.0, Held::GeneratorLimited, None),
+                tried(2_000.0, Held::Yes),
+                tried(1_000.0, Held::No),
+                Try {
+                    p99_us: None,
+                    ..tried(4_000.0, Held::GeneratorLimited)
+                },
             ],
-        }
-    }
-
-    #[test]
-    fn says_each_try_and_the_answer() {
-        let expect = " rate  answered     p50    p99  held
-2,000     2,000  800 µs   5 ms  yes
-1,000     1,000  800 µs  90 ms  no
-1,000     1,000  800 µs   4 ms  yes
-4,000     4,000  800 µs      –  generator-limited
+        };
+        let expect = " rate  answered     p50   p99  held
+2,000     2,000  800 µs  5 ms  yes
+1,000     1,000  800 µs  5 ms  no
+4,000     4,000  800 µs     –  generator-limited
 it holds up to 2,000/s; then the generator was the limit, the server may do more
 ";
-        assert_eq!(knee().text(), expect);
+        assert_eq!(knee.text(), expect);
     }
 }

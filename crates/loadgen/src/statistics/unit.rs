@@ -67,25 +67,19 @@ impl Unit {
             .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
             .unwrap_or(text.len());
         let (digits, unit) = text.split_at(end);
-        let refused = |cause: &str| {
-            Fault::with_hint(
-                format!("`{text}`: {cause}"),
-                format!("write {}", self.forms()),
-            )
+        let (noun, forms) = self.forms();
+        let refused =
+            |cause: &str| Fault::with_hint(format!("`{text}`: {cause}"), format!("write {forms}"));
+        let Ok(number) = digits.parse::<f64>() else {
+            return Err(refused("is no number"));
         };
-        let number: f64 = match digits.parse() {
-            Ok(number) => number,
-            Err(_) => return Err(refused("is no number")),
-        };
-        let factor = match self.factor(unit.trim()) {
+        let unit = unit.trim();
+        let factor = match self.factor(unit) {
             Some(factor) => factor,
             // Nothing is nothing in every unit.
             None if unit.is_empty() && number == 0.0 => 1.0,
             None if unit.is_empty() => return Err(refused("has no unit")),
-            None => {
-                let unit = unit.trim();
-                return Err(refused(&format!("`{unit}` is no unit of {}", self.noun())));
-            }
+            None => return Err(refused(&format!("`{unit}` is no unit of {noun}"))),
         };
         let value = number * factor;
         // `5` for 5 % would be 500 %, which always holds.
@@ -108,24 +102,15 @@ impl Unit {
         found.map(|(_, factor)| *factor)
     }
 
-    fn noun(self) -> &'static str {
+    /// What a text of it is, and how it is written.
+    fn forms(self) -> (&'static str, &'static str) {
         match self {
-            Unit::Time => "time",
-            Unit::PerSecond | Unit::BytesPerSecond => "a rate",
-            Unit::Bytes => "bytes",
-            Unit::Share => "a share",
-            Unit::Count => "a number",
-        }
-    }
-
-    fn forms(self) -> &'static str {
-        match self {
-            Unit::Time => "a time as `5ms`; units are ns, us, ms and s",
-            Unit::PerSecond => "a rate a second as `2000`, `2K` or `1.5M`",
-            Unit::Bytes => "bytes as `4096`, `64K`, `10M` or `1G`",
-            Unit::BytesPerSecond => "bytes a second as `4096`, `64K`, `10M` or `1G`",
-            Unit::Share => "a share as `0.1%` or `0.001`",
-            Unit::Count => "a number as `12`, `2K` or `1M`",
+            Unit::Time => ("time", "a time as `5ms`; units are ns, us, ms and s"),
+            Unit::PerSecond => ("a rate", "a rate a second as `2000`, `2K` or `1.5M`"),
+            Unit::Bytes => ("bytes", "bytes as `4096`, `64K`, `10M` or `1G`"),
+            Unit::BytesPerSecond => ("a rate", "bytes a second as `4096`, `64K`, `10M` or `1G`"),
+            Unit::Share => ("a share", "a share as `0.1%` or `0.001`"),
+            Unit::Count => ("a number", "a number as `12`, `2K` or `1M`"),
         }
     }
 

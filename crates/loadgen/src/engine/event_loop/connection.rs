@@ -1,7 +1,7 @@
 //! One connection of the load: its socket, what is on its way, and the reply that is being read.
 //!
 //! Plain state; the loop moves it. A place for a connection lives as long as the run, its socket may be
-//! another one each time: `generation` tells events of a former one.
+//! another one each time: by `generation` events of a former one are known.
 //!
 //! ```text
 //!            begin                established
@@ -33,6 +33,16 @@ pub(super) enum ConnectionState {
     Lingering,
 }
 
+impl ConnectionState {
+    /// Whether requests cannot be sent yet.
+    pub(super) fn is_opening(self) -> bool {
+        matches!(
+            self,
+            ConnectionState::Connecting | ConnectionState::Handshaking
+        )
+    }
+}
+
 /// A place for a connection.
 #[derive(Default)]
 pub(super) struct Connection {
@@ -42,8 +52,8 @@ pub(super) struct Connection {
     pub(super) generation: u32,
     /// Whether the poll knows the socket.
     pub(super) is_watched: bool,
-    /// Whether the poll tells when the socket takes more bytes.
-    pub(super) watches_room: bool,
+    /// Whether the poll reports that the socket takes more bytes.
+    pub(super) watches_writable: bool,
     /// Whether it has had a reply, or has failed to, at least once.
     pub(super) is_warm: bool,
     /// Whether the server's queue was full, so that it is tried again.
@@ -83,7 +93,7 @@ impl Connection {
         self.len - self.unsent + u32::from(is_begun)
     }
 
-    /// Whether something waits for room in the socket, ciphertext included.
+    /// Whether something waits until the socket takes more bytes, ciphertext included.
     pub(super) fn has_to_send(&self) -> bool {
         self.unsent > 0 || self.tls.is_some()
     }

@@ -7,7 +7,7 @@
 //! Replies are read first, all that are there, and requests are sent in a second pass: the server's side of a
 //! loopback connection would otherwise run in the middle of each read. Sockets are watched by edges, for
 //! reading alone: a request goes out in the same turn in which the connection is begun, because on most ways
-//! it is established by then; only one that is not is watched for room as well.
+//! it is established by then; only one that is not is watched for becoming writable as well.
 
 mod connection;
 mod receive;
@@ -15,22 +15,22 @@ mod send;
 mod timers;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{self, PollFd, PollFlags, Timespec, epoll};
+use rustix::event::{self, PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 use telemetry::{Nanos, Stamp, now};
 
 use super::receive_stamps::ReceiveStamps;
-use super::schedule::{Chooser, Schedule};
+use super::schedule::{Chooser, Schedule, is_by_due};
 use super::socket::{self, Remote, Sources};
 use super::tally::{Flight, Tally};
 use super::worker::{TICK, Ticker, Turn, Worker, WorkerResult};
-use super::{Fault, tls};
+use super::{Fault, timespec, tls};
 use crate::outcome::Failure;
 use crate::plan::{Closing, Load, Scheme, Timestamps};
 use connection::{Connection, ConnectionState};
@@ -44,7 +44,7 @@ const READ_BYTES: usize = 64 * 1024;
 const BEGINS_A_TURN: usize = 128;
 /// A place whose connection failed tries again after this: a server that refuses everybody is not hammered.
 const PAUSE: Nanos = Nanos::from_ms(10);
-/// A unix socket whose queue is full is tried again after this: nobody tells when there is room.
+/// A unix socket whose queue is full is tried again after this: no event says when it is shorter.
 const FULL_QUEUE_RETRY: Nanos = Nanos::from_ms(1);
 /// A server that was to close has so long for it.
 const LINGER: Nanos = Nanos::from_secs(1);
@@ -72,13 +72,11 @@ struct EventLoop<'a> {
     flights: Vec<Flight>,
     buffer: Box<[u8]>,
     /// What is to be sent or begun in the second pass.
-    todo: VecDeque<u32>,
+    todo: VecDeque<usize>,
     /// Open loads: connections that may take a request, the longest idle first.
-    idle: VecDeque<u32>,
-    /// Places that failed, and when they try again.
-    paused: VecDeque<(Stamp, u32)>,
-    /// Places at a full queue, and when they try again.
-    retrying: VecDeque<(Stamp, u32)>,
+    idle: VecDeque<usize>,
+    /// Places that failed or found a full queue, by the time when they try again.
+    paused: BTreeSet<(Stamp, usize)>,
     /// Places that have been begun at least once.
     begun: usize,
     warm: usize,
@@ -126,7 +124,7 @@ impl<'a> EventLoop<'a> {
             worker,
             poll,
             tls,
-            sources: Sources::of(plan, worker.thread),
+            sources: socket::sources(plan, worker.thread),
             schedule: Schedule::of(plan, worker.thread),
             chooser: Chooser::of(plan, worker.thread),
             tally: worker.tally(),
@@ -136,8 +134,7 @@ impl<'a> EventLoop<'a> {
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             todo: VecDeque::with_capacity(len),
             idle: VecDeque::with_capacity(len),
-            paused: VecDeque::new(),
-            retrying: VecDeque::new(),
+            paused: BTreeSet::new(),
             begun: 0,
             warm: 0,
             in_flight: 0,
@@ -154,10 +151,9 @@ impl<'a> EventLoop<'a> {
             receive_stamps: (plan.machine.timestamps == Timestamps::Kernel)
                 .then(ReceiveStamps::new),
             remote,
-            burst: if matches!(plan.load, Load::Burst) {
-                Burst::Gathering
-            } else {
-                Burst::None
+            burst: match plan.load {
+                Load::Burst => Burst::Gathering,
+                _ => Burst::None,
             },
             turn: Turn::Goes,
         })
@@ -195,27 +191,24 @@ impl<'a> EventLoop<'a> {
     }
 
     /// Sleeps until something is ready or due.
-    ///
-    /// epoll_wait sleeps in whole milliseconds; epoll_pwait2 does not, but wants Linux 5.11. A request that is due
-    /// is waited for by ppoll on the poll itself, to the nanosecond: one call more where there is nothing to do.
     fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         let mut pause = self.pause(now());
-        let is_awake = pause.tv_sec == 0 && pause.tv_nsec == 0;
-        if self.schedule.is_some() && !is_awake {
-            event::poll(&mut [PollFd::new(&self.poll, PollFlags::IN)], Some(&pause))?;
-            pause = Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
+        if self.schedule.is_some() && pause > Nanos::ZERO {
+            // epoll_wait sleeps in whole milliseconds; epoll_pwait2 does not, but wants Linux 5.11. A request that is
+            // due is waited for by ppoll on the poll itself, to the nanosecond: one call more where there is nothing
+            // to do.
+            let mut poll = [PollFd::new(&self.poll, PollFlags::IN)];
+            event::poll(&mut poll, Some(&timespec(pause)))?;
+            pause = Nanos::ZERO;
         }
-        epoll::wait(&self.poll, spare_capacity(events), Some(&pause)).map(drop)
+        epoll::wait(&self.poll, spare_capacity(events), Some(&timespec(pause))).map(drop)
     }
 
     /// What was ready: reading comes first, sending in the second pass.
     fn happened(&mut self, event: epoll::Event) {
         let data = event.data.u64();
-        let (place, generation) = (data as u32, (data >> 32) as u32);
-        let connection = &self.connections[place as usize];
+        let (place, generation) = (data as u32 as usize, (data >> 32) as u32);
+        let connection = &self.connections[place];
         // An event of an earlier socket of this place, which was closed after the kernel had noted the event.
         if connection.generation != generation || connection.socket.is_none() {
             return;
@@ -225,9 +218,9 @@ impl<'a> EventLoop<'a> {
             ConnectionState::Closed => {}
             ConnectionState::Connecting => {
                 self.settle_connecting(place);
-                // What came with the establishing is not told of again.
+                // What came with the establishing is reported once.
                 let is_there = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP);
-                if is_there && self.connections[place as usize].state == ConnectionState::Open {
+                if is_there && self.connections[place].state == ConnectionState::Open {
                     self.read(place, true);
                 }
             }
@@ -238,9 +231,7 @@ impl<'a> EventLoop<'a> {
                 if flags.intersects(epoll::EventFlags::IN | ends) {
                     self.read(place, flags.intersects(ends));
                 }
-                if flags.contains(epoll::EventFlags::OUT)
-                    && self.connections[place as usize].has_to_send()
-                {
+                if flags.contains(epoll::EventFlags::OUT) && self.connections[place].has_to_send() {
                     self.todo.push_back(place);
                 }
             }
@@ -255,7 +246,7 @@ impl<'a> EventLoop<'a> {
             (Turn::Goes, Some(schedule)) => self.in_flight == 0 && schedule.due().is_none(),
             (Turn::Ends, None) => true,
             (Turn::Ends, Some(_)) => {
-                // What was due is waited for, unless somebody wants the end now.
+                // What was due is waited for, unless the run is to end at once.
                 let latest = self.tally.window.end.plus(self.timeout);
                 is_done || self.worker.shared.is_over() || at >= latest
             }
@@ -286,8 +277,14 @@ impl<'a> EventLoop<'a> {
 
     fn finish(mut self) -> WorkerResult {
         self.ticker.finish(self.worker, &mut self.tally);
-        self.settle_under_way();
-        self.tally.counts.unsent += self.count_unsent();
+        let at = now();
+        for place in 0..self.begun {
+            for number in 0..self.connections[place].len {
+                let flight = self.flights[self.flight_index(place, number)];
+                self.tally.under_way(&flight, at);
+            }
+        }
+        self.tally.counts.unsent += self.count_unsent(at);
         let is_reset = self.worker.plan.connections.closing == Closing::Rst;
         for connection in &mut self.connections {
             // A closing handshake for each of them would outlive the run; ports must not be kept either.
@@ -303,20 +300,8 @@ impl<'a> EventLoop<'a> {
         }
     }
 
-    /// What is under way at the end.
-    fn settle_under_way(&mut self) {
-        let at = now();
-        for place in 0..self.begun as u32 {
-            for number in 0..self.connections[place as usize].len {
-                let index = self.flight_index(place, number);
-                self.tally.under_way(&self.flights[index], at);
-            }
-        }
-    }
-
     /// Requests that were due within the counted time and were never begun.
-    fn count_unsent(&mut self) -> u64 {
-        let at = now();
+    fn count_unsent(&mut self, at: Stamp) -> u64 {
         let begin = self.tally.window.begin;
         let mut count = 0;
         while let Some(due) = self.next_due().filter(|due| *due < at) {
@@ -328,14 +313,14 @@ impl<'a> EventLoop<'a> {
         count
     }
 
-    fn flight_index(&self, place: u32, number: u32) -> usize {
-        let head = self.connections[place as usize].head;
-        (place as usize) * (self.depth as usize) + ((head + number) % self.depth) as usize
+    fn flight_index(&self, place: usize, number: u32) -> usize {
+        let head = self.connections[place].head;
+        place * self.depth as usize + ((head + number) % self.depth) as usize
     }
 
     /// Begins a request: it is under way, and sent in the second pass.
-    fn begin_request(&mut self, place: u32, kind: u32, due: Stamp) {
-        let connection = &self.connections[place as usize];
+    fn begin_request(&mut self, place: usize, kind: u32, due: Stamp) {
+        let connection = &self.connections[place];
         let flight = Flight {
             kind,
             began: connection.turn,
@@ -344,7 +329,7 @@ impl<'a> EventLoop<'a> {
         };
         let index = self.flight_index(place, connection.len);
         self.flights[index] = flight;
-        let connection = &mut self.connections[place as usize];
+        let connection = &mut self.connections[place];
         // One more would write over the oldest request of the ring, which then were never counted.
         assert!(
             connection.len < self.depth && connection.left > 0,
@@ -357,46 +342,46 @@ impl<'a> EventLoop<'a> {
     }
 
     /// Fills a connection of a closed load with what it may have in flight; whether it has any.
-    fn fill(&mut self, place: u32) -> bool {
-        while self.connections[place as usize].len < self.depth
-            && self.connections[place as usize].left > 0
+    fn fill(&mut self, place: usize) -> bool {
+        while self.connections[place].len < self.depth
+            && self.connections[place].left > 0
             && self.may_begin()
         {
             let kind = self.chooser.choose();
             self.begin_request(place, kind, Stamp::ZERO);
         }
-        self.connections[place as usize].len > 0
+        self.connections[place].len > 0
     }
 
     fn is_closed_load(&self) -> bool {
-        matches!(self.worker.plan.load, Load::Closed | Load::Burst)
+        !is_by_due(&self.worker.plan.load)
     }
 
-    fn warm_up(&mut self, place: u32) {
-        let connection = &mut self.connections[place as usize];
+    fn warm_up(&mut self, place: usize) {
+        let connection = &mut self.connections[place];
         if !connection.is_warm {
             connection.is_warm = true;
             self.warm += 1;
         }
     }
 
-    /// Requests under way on a connection have failed: the oldest for this reason, those behind it, of which
-    /// nothing was read, because their connection is gone. A server that ends a connection has nothing to do with
-    /// what was never sent on it.
-    fn fail_flights(&mut self, place: u32, failure: Failure, at: Stamp) {
-        let len = self.connections[place as usize].len;
-        let failed = match failure {
-            Failure::Connect | Failure::Local | Failure::Timeout => len,
-            _ if self.burst != Burst::None => len,
-            _ => self.connections[place as usize].sent_len().max(1).min(len),
+    /// Requests under way on a connection have failed.
+    fn fail_flights(&mut self, place: usize, failure: Failure, at: Stamp) {
+        let connection = &self.connections[place];
+        let fails_all = matches!(
+            failure,
+            Failure::Connect | Failure::Local | Failure::Timeout
+        );
+        // A server that ends a connection has nothing to do with what was never sent on it.
+        let failed = match fails_all || self.burst != Burst::None {
+            true => connection.len,
+            false => connection.sent_len().max(1).min(connection.len),
         };
         for number in 0..failed {
             let flight = self.flights[self.flight_index(place, number)];
-            let why = match failure {
-                Failure::Connect | Failure::Local | Failure::Timeout => failure,
-                _ if number == 0 => failure,
-                _ => Failure::Reset,
-            };
+            // The oldest for this reason; those behind it, of which nothing was read, because their connection is gone.
+            let is_why = fails_all || number == 0;
+            let why = if is_why { failure } else { Failure::Reset };
             self.tally.failed(&flight, why, at);
         }
         // Of the thread's sum, by which a run of so many requests knows how many it may begin: no end is counted twice.
@@ -405,7 +390,7 @@ impl<'a> EventLoop<'a> {
             "what fails was under way"
         );
         self.in_flight -= u64::from(failed);
-        let connection = &mut self.connections[place as usize];
+        let connection = &mut self.connections[place];
         if failed > 0 {
             connection.turn = at;
         }
@@ -415,19 +400,21 @@ impl<'a> EventLoop<'a> {
     }
 
     /// The server does not want the connection any more: what was sent on it is lost.
-    fn lose_flights(&mut self, place: u32, at: Stamp) {
-        if self.connections[place as usize].sent_len() > 0 || self.burst != Burst::None {
+    fn lose_flights(&mut self, place: usize, at: Stamp) {
+        // Of a burst all requests count as sent.
+        if self.connections[place].sent_len() > 0 || self.burst != Burst::None {
             self.fail_flights(place, Failure::Reset, at);
         } else {
             self.set_back(place);
         }
     }
 
-    /// Not a byte of what is under way on a connection has left, and it is about to be closed: what was due
-    /// leaves on the next one; what was not is begun anew.
-    fn set_back(&mut self, place: u32) {
+    /// Not a byte of what is under way on a connection has left, and it is about to be closed.
+    fn set_back(&mut self, place: usize) {
+        // What was due leaves on the next connection, where it takes a part of what that one may send. What was not due
+        // is begun anew.
         let is_closed_load = self.is_closed_load();
-        let connection = &mut self.connections[place as usize];
+        let connection = &mut self.connections[place];
         if is_closed_load {
             self.in_flight -= u64::from(connection.len);
             connection.len = 0;

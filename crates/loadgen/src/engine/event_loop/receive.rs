@@ -8,8 +8,8 @@ use telemetry::{Stamp, now};
 use super::connection::ConnectionState;
 use super::{Burst, EventLoop};
 use crate::engine::response::Ended;
-use crate::engine::tls::TlsEnd;
 use crate::outcome::Failure;
+use crate::plan::Closing;
 
 /// Reads of one connection in one turn; then the others come first.
 const READS_A_TURN: usize = 32;
@@ -17,7 +17,7 @@ const READS_A_TURN: usize = 32;
 impl EventLoop<'_> {
     /// Reads what is there. `is_ending`: the other side has said that nothing more will come, so that a read
     /// that does not fill the buffer need not be the last one.
-    pub(super) fn read(&mut self, place: u32, is_ending: bool) {
+    pub(super) fn read(&mut self, place: usize, is_ending: bool) {
         // The buffer lies outside while it is read from, so that everything else can be changed.
         let mut buffer = std::mem::take(&mut self.buffer);
         let is_unfinished = self.read_into(place, is_ending, &mut buffer);
@@ -29,7 +29,7 @@ impl EventLoop<'_> {
     }
 
     /// Whether there may be more.
-    fn read_into(&mut self, place: u32, is_ending: bool, buffer: &mut [u8]) -> bool {
+    fn read_into(&mut self, place: usize, is_ending: bool, buffer: &mut [u8]) -> bool {
         for _ in 0..READS_A_TURN {
             let got = self.receive(place, buffer);
             let at = now();
@@ -51,8 +51,8 @@ impl EventLoop<'_> {
                     if !self.take(place, &buffer[..bytes], arrived, at) {
                         return false;
                     }
-                    let is_plain = self.connections[place as usize].tls.is_none();
-                    // A read that did not fill the buffer emptied the socket: the next edge tells of more.
+                    let is_plain = self.connections[place].tls.is_none();
+                    // A read that did not fill the buffer emptied the socket: more bytes make another edge.
                     if is_plain && bytes < buffer.len() && !is_ending {
                         return false;
                     }
@@ -68,10 +68,10 @@ impl EventLoop<'_> {
         true
     }
 
-    /// Bytes, and when they arrived by the kernel's stamps; [`Stamp::ZERO`]: nobody says.
+    /// Bytes, and when they arrived by the kernel's stamps; [`Stamp::ZERO`]: there is none.
     #[inline]
-    fn receive(&mut self, place: u32, buffer: &mut [u8]) -> io::Result<(usize, Stamp)> {
-        let connection = &mut self.connections[place as usize];
+    fn receive(&mut self, place: usize, buffer: &mut [u8]) -> io::Result<(usize, Stamp)> {
+        let connection = &mut self.connections[place];
         let Some(descriptor) = &connection.socket else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
@@ -86,19 +86,22 @@ impl EventLoop<'_> {
     }
 
     /// Takes bytes of replies; whether the connection is still there.
-    fn take(&mut self, place: u32, bytes: &[u8], arrived: Stamp, at: Stamp) -> bool {
+    fn take(&mut self, place: usize, bytes: &[u8], arrived: Stamp, at: Stamp) -> bool {
         let mut used = 0;
         while used < bytes.len() {
-            let connection = &self.connections[place as usize];
+            let connection = &self.connections[place];
             // What a server sends behind the last reply is read, so that its end is seen, and counts for nothing.
             if connection.state == ConnectionState::Lingering {
                 return true;
             }
             let index = self.flight_index(place, 0);
             let flight = &mut self.flights[index];
+            // Not asked for, by a request that was sent.
             if connection.len == 0 || flight.sent == Stamp::ZERO {
-                // Nobody has asked for this.
-                self.unasked(place, at);
+                match connection.len {
+                    0 => self.give_up(place, Closing::Rst, at),
+                    _ => self.fail(place, Failure::Short, at),
+                }
                 return false;
             }
             // A reply from before its request is one that was read late, by a clock that was set since.
@@ -112,11 +115,10 @@ impl EventLoop<'_> {
             }
             flight.arrived = arrived;
             let standard = &self.worker.shared.standards[flight.kind as usize];
-            let fed = self.connections[place as usize]
-                .response
-                .feed(&bytes[used..], standard);
-            used += fed.used;
-            if let Some(reply) = fed.ended
+            let response = &mut self.connections[place].response;
+            let (more, ended) = response.feed(&bytes[used..], standard);
+            used += more;
+            if let Some(reply) = ended
                 && !self.completed(place, reply, at)
             {
                 return false;
@@ -125,29 +127,24 @@ impl EventLoop<'_> {
         true
     }
 
-    fn unasked(&mut self, place: u32, at: Stamp) {
-        if self.connections[place as usize].len > 0 {
-            self.fail(place, Failure::Short, at);
-        } else {
-            self.close(place, crate::plan::Closing::Rst);
-            self.go_on(place, at);
-        }
-    }
-
     /// A reply was read to its end; whether the connection is still there.
     #[inline]
-    fn completed(&mut self, place: u32, reply: Ended, at: Stamp) -> bool {
+    fn completed(&mut self, place: usize, reply: Ended, at: Stamp) -> bool {
         let is_unsent = self.pop(place, reply, at);
-        let connection = &mut self.connections[place as usize];
+        let connection = &mut self.connections[place];
+        let mut is_last = connection.left == 0 && connection.len == 0;
         // A reply before the end of its request says that the server will not read the rest: what it reads next
         // would be the middle of a body.
         if !reply.keeps || is_unsent {
-            return self.not_kept(place, at);
+            connection.left = 0;
+            // What was pipelined behind it is lost.
+            self.lose_flights(place, at);
+            is_last = true;
         }
-        if connection.left == 0 && connection.len == 0 {
-            // The connection may be closed by this, and the rest of the bytes belongs to nobody.
+        if is_last {
+            // The connection may be closed by this, and the rest of the bytes belongs to no reply.
             self.finish_connection(place, at);
-            return self.connections[place as usize].socket.is_some();
+            return self.connections[place].socket.is_some();
         }
         if !self.is_closed_load() {
             self.is_idle(place);
@@ -160,12 +157,12 @@ impl EventLoop<'_> {
 
     /// Takes the oldest request off; whether it was not even sent to its end.
     #[inline]
-    fn pop(&mut self, place: u32, reply: Ended, at: Stamp) -> bool {
+    fn pop(&mut self, place: usize, reply: Ended, at: Stamp) -> bool {
         let index = self.flight_index(place, 0);
         self.tally.ended(&self.flights[index], reply, at);
         self.in_flight -= 1;
         self.warm_up(place);
-        let connection = &mut self.connections[place as usize];
+        let connection = &mut self.connections[place];
         connection.turn = at;
         assert!(
             connection.len > 0,
@@ -181,65 +178,54 @@ impl EventLoop<'_> {
         is_unsent
     }
 
-    /// The server does not want the connection any more; what was pipelined behind is lost.
-    fn not_kept(&mut self, place: u32, at: Stamp) -> bool {
-        self.connections[place as usize].left = 0;
-        self.lose_flights(place, at);
-        self.finish_connection(place, at);
-        self.connections[place as usize].socket.is_some()
-    }
-
     /// The other side has ended the connection.
-    fn ended(&mut self, place: u32, at: Stamp) {
-        let connection = &mut self.connections[place as usize];
+    fn ended(&mut self, place: usize, at: Stamp) {
+        let connection = &self.connections[place];
         if connection.state == ConnectionState::Lingering {
-            return self.give_up_ended(place, at);
+            return self.give_up(place, Closing::Fin, at);
         }
-        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
         // RFC 9112 section 9.5: a server may end an idle connection at any time, also while a request is on its way
         // of which no byte has left: that is no failure of either side, and the request is sent on another one.
-        if connection.len == 0 || !is_asked {
+        if !self.is_asked(place) {
             if self.tally.window.holds(at) {
                 self.tally.counts.ended_idle += 1;
             }
             self.set_back(place);
-            return self.give_up_ended(place, at);
+            return self.give_up(place, Closing::Fin, at);
         }
         if connection.response.is_untouched() {
             return self.fail(place, Failure::Reset, at);
         }
         let index = self.flight_index(place, 0);
         let standard = &self.worker.shared.standards[self.flights[index].kind as usize];
-        let connection = &mut self.connections[place as usize];
+        let connection = &mut self.connections[place];
         let mut reply = connection.response.close(standard);
-        let link = connection.tls.as_ref();
         // RFC 9112 section 9.8: over TLS such a reply is whole only if close_notify has said so.
-        if link.is_some_and(|link| link.end() == Some(TlsEnd::Cut)) {
+        if connection.tls.as_ref().is_some_and(|tls| tls.is_cut()) {
             reply.wrong = Some(Failure::Short);
         }
         self.pop(place, reply, at);
         self.lose_flights(place, at);
-        self.give_up_ended(place, at);
-    }
-
-    /// Closes what the other side has closed: no reset is needed, and no port is kept.
-    fn give_up_ended(&mut self, place: u32, at: Stamp) {
-        self.close(place, crate::plan::Closing::Fin);
-        self.go_on(place, at);
+        // What the other side has closed needs no reset: no port is kept.
+        self.give_up(place, Closing::Fin, at);
     }
 
     /// The connection was reset.
-    fn broke(&mut self, place: u32, at: Stamp) {
-        let connection = &self.connections[place as usize];
-        let is_asked = connection.sent_len() > 0 || self.burst != Burst::None;
-        if connection.state == ConnectionState::Lingering || connection.len == 0 || !is_asked {
+    fn broke(&mut self, place: usize, at: Stamp) {
+        let connection = &self.connections[place];
+        if connection.state == ConnectionState::Lingering || !self.is_asked(place) {
             return self.ended(place, at);
         }
-        let failure = if connection.response.is_untouched() {
-            Failure::Reset
-        } else {
-            Failure::Short
+        let failure = match connection.response.is_untouched() {
+            true => Failure::Reset,
+            false => Failure::Short,
         };
         self.fail(place, failure, at);
+    }
+
+    /// Whether the server has had a part of a request that is under way, or will at once, as all have of a burst.
+    fn is_asked(&self, place: usize) -> bool {
+        let connection = &self.connections[place];
+        connection.len > 0 && (connection.sent_len() > 0 || self.burst != Burst::None)
     }
 }

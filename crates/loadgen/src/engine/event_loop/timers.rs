@@ -1,6 +1,5 @@
 //! What the loop does because of time: connections to be begun, requests that are due, deadlines.
 
-use rustix::event::Timespec;
 use telemetry::{Nanos, Stamp, now};
 
 use super::connection::ConnectionState;
@@ -10,22 +9,18 @@ use crate::outcome::Failure;
 
 impl EventLoop<'_> {
     /// How long the poll may sleep at `at`.
-    pub(super) fn pause(&self, at: Stamp) -> Timespec {
+    pub(super) fn pause(&self, at: Stamp) -> Nanos {
         // What is to be sent must not wait for an event: events are looked at, and the loop comes back at once.
-        let pause = if self.todo.is_empty() {
+        if self.todo.is_empty() {
             self.longest_pause(at)
         } else {
             Nanos::ZERO
-        };
-        Timespec {
-            tv_sec: (pause.0 / 1_000_000_000) as i64,
-            tv_nsec: (pause.0 % 1_000_000_000) as i64,
         }
     }
 
     fn longest_pause(&self, at: Stamp) -> Nanos {
         let mut pause = TICK;
-        for (until, _) in self.paused.front().into_iter().chain(self.retrying.front()) {
+        if let Some((until, _)) = self.paused.first() {
             pause = pause.min(until.since(at));
         }
         if self.begun < self.connections.len() {
@@ -42,55 +37,41 @@ impl EventLoop<'_> {
         pause
     }
 
-    /// Deadlines, and failed places whose pause is over.
+    /// Deadlines, and places whose pause is over, a bounded number of these a turn.
     pub(super) fn keep_time(&mut self, at: Stamp) {
-        // All pauses are equally long, so that the first one in is the first one out.
-        while let Some(&(until, place)) = self.paused.front() {
-            if until > at {
+        for _ in 0..BEGINS_A_TURN {
+            let Some(&(_, place)) = self.paused.first().filter(|(until, _)| *until <= at) else {
                 break;
+            };
+            self.paused.pop_first();
+            if !self.connections[place].is_retrying {
+                self.todo.push_back(place);
+            } else if self.is_wanted(place) || self.burst == Burst::Gathering {
+                self.begin(place);
+            } else {
+                self.connections[place].is_retrying = false;
             }
-            self.paused.pop_front();
-            self.todo.push_back(place);
         }
-        self.retry_due(at);
         if at < self.next_scan {
             return;
         }
         // All places are looked at, a few times within a time-out: cheaper than a sorted set of deadlines that each
         // request would change twice.
         self.next_scan = at.plus(self.scan_pause);
-        for place in 0..self.begun as u32 {
-            if self.connections[place as usize].deadline <= at {
+        for place in 0..self.begun {
+            if self.connections[place].deadline <= at {
                 self.is_late(place, at);
             }
         }
     }
 
-    /// Tries again where queues were full, a bounded number a turn.
-    fn retry_due(&mut self, at: Stamp) {
-        for _ in 0..BEGINS_A_TURN {
-            let Some(&(until, place)) = self.retrying.front() else {
-                return;
-            };
-            if until > at {
-                return;
-            }
-            self.retrying.pop_front();
-            if self.is_wanted(place) || self.burst == Burst::Gathering {
-                self.begin(place);
-            } else {
-                self.connections[place as usize].is_retrying = false;
-            }
-        }
-    }
-
-    fn is_late(&mut self, place: u32, at: Stamp) {
-        match self.connections[place as usize].state {
+    fn is_late(&mut self, place: usize, at: Stamp) {
+        match self.connections[place].state {
             ConnectionState::Lingering => {
                 if self.tally.window.holds(at) {
                     self.tally.counts.left_open += 1;
                 }
-                self.give_up(place, at);
+                self.give_up(place, self.worker.plan.connections.closing, at);
             }
             ConnectionState::Connecting | ConnectionState::Handshaking => {
                 self.fail(place, Failure::Connect, at);
@@ -102,15 +83,12 @@ impl EventLoop<'_> {
 
     /// When the `number`-th connection of this thread may be begun.
     fn begin_at(&self, number: usize) -> Stamp {
+        let plan = self.worker.plan;
+        // Threads that share a rate take turns.
+        let before = (number * plan.machine.threads + self.worker.thread) as f64;
+        let rate = plan.connections.opened_per_s.unwrap_or(f64::INFINITY);
         let start = self.worker.shared.start;
-        match self.worker.plan.connections.opened_per_s {
-            None => start,
-            Some(rate) => {
-                let before =
-                    (number * self.worker.plan.machine.threads + self.worker.thread) as f64;
-                start.plus(Nanos((before / rate * 1e9) as u64))
-            }
-        }
+        start.plus(Nanos((before / rate * 1e9) as u64))
     }
 
     /// Begins connections for the first time, a bounded number a turn.
@@ -119,7 +97,7 @@ impl EventLoop<'_> {
             if self.begun >= self.connections.len() || self.begin_at(self.begun) > at {
                 break;
             }
-            let place = self.begun as u32;
+            let place = self.begun;
             self.begun += 1;
             if self.is_closed_load() {
                 self.begin(place);
@@ -141,8 +119,8 @@ impl EventLoop<'_> {
         }
         // Before the sends, which do nothing as long as connections are gathered.
         self.burst = Burst::Sent;
-        for place in 0..self.connections.len() as u32 {
-            if self.connections[place as usize].state == ConnectionState::Open {
+        for place in 0..self.connections.len() {
+            if self.connections[place].state == ConnectionState::Open {
                 self.deadline_from(place, at);
                 self.flush(place);
             }
@@ -151,30 +129,26 @@ impl EventLoop<'_> {
 
     /// Gives requests that are due to connections that are idle.
     pub(super) fn begin_due(&mut self, at: Stamp) {
-        while let Some(due_at) = self.next_due() {
-            if due_at > at || !self.may_begin() {
-                return;
-            }
-            // Before the schedule goes on: a request that finds no connection stays the next one, with its time.
-            let Some(place) = self.next_idle() else {
-                return;
-            };
-            let Some(schedule) = &mut self.schedule else {
-                return;
-            };
-            let Some(due) = schedule.due() else { return };
+        while let Some(due_at) = self.next_due()
+            && due_at <= at
+            && self.may_begin()
+            // Before the schedule advances: a request that finds no connection stays the next one, with its time.
+            && let Some(place) = self.next_idle()
+            && let Some(schedule) = &mut self.schedule
+            && let Some(due) = schedule.due()
+        {
             schedule.advance();
             // Drawn here and not when the schedule was made: the numbers of kinds and of gaps are independent.
             let kind = due.kind.unwrap_or_else(|| self.chooser.choose());
-            let connection = &mut self.connections[place as usize];
+            let connection = &mut self.connections[place];
             self.tally.begun(due_at, connection.turn, at);
             if connection.state == ConnectionState::Closed && connection.len == 0 {
                 connection.left = self.requests_each;
             }
             self.begin_request(place, kind, due_at);
             self.settle_deadline(place);
-            // Room for another one at the same time.
-            let connection = &self.connections[place as usize];
+            // It may take another one at the same time.
+            let connection = &self.connections[place];
             if connection.len < self.depth && connection.left > 0 {
                 self.is_idle(place);
             }
@@ -183,9 +157,9 @@ impl EventLoop<'_> {
     }
 
     /// The connection that has been free for the longest time.
-    fn next_idle(&mut self) -> Option<u32> {
+    fn next_idle(&mut self) -> Option<usize> {
         while let Some(place) = self.idle.pop_front() {
-            let connection = &mut self.connections[place as usize];
+            let connection = &mut self.connections[place];
             connection.is_queued = false;
             // It may have got its last reply while it was queued; when that is settled it comes again.
             let may_take = match connection.state {
@@ -203,27 +177,25 @@ impl EventLoop<'_> {
     }
 
     /// The connection has something to wait for from `at` on.
-    pub(super) fn deadline_from(&mut self, place: u32, at: Stamp) {
-        self.connections[place as usize].deadline = at.plus(self.timeout);
+    pub(super) fn deadline_from(&mut self, place: usize, at: Stamp) {
+        self.connections[place].deadline = at.plus(self.timeout);
     }
 
-    /// A connection without a request has had nothing to wait for; what it is given now is to be answered in time.
-    pub(super) fn settle_rested(&mut self, place: u32) {
-        let has_none = self.connections[place as usize].deadline == Stamp::NEVER;
+    /// Sets the deadline of a connection that had none.
+    pub(super) fn settle_rested(&mut self, place: usize) {
+        // A connection without a request has had nothing to wait for; what it is given now is to be answered in time.
+        let has_none = self.connections[place].deadline == Stamp::NEVER;
         if has_none && self.burst == Burst::None {
             self.settle_deadline(place);
         }
     }
 
     /// The oldest request under way decides when it is too late.
-    pub(super) fn settle_deadline(&mut self, place: u32) {
-        let connection = &self.connections[place as usize];
+    pub(super) fn settle_deadline(&mut self, place: usize) {
+        let connection = &self.connections[place];
         let deadline = if connection.len == 0 {
             Stamp::NEVER
-        } else if matches!(
-            connection.state,
-            ConnectionState::Connecting | ConnectionState::Handshaking
-        ) {
+        } else if connection.state.is_opening() {
             connection.deadline
         } else {
             let oldest = &self.flights[self.flight_index(place, 0)];
@@ -235,6 +207,6 @@ impl EventLoop<'_> {
             };
             from.plus(self.timeout)
         };
-        self.connections[place as usize].deadline = deadline;
+        self.connections[place].deadline = deadline;
     }
 }

@@ -3,22 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::RequestParts;
 
 /// What is expected of replies to this method.
-fn standard(method: &str, expect: &Expect) -> Expected {
-    let parts = RequestParts {
-        method,
-        target: "/",
-        host: "a",
-        fields: &[],
-        body: None,
-    };
-    Expected::of(&parts.request(1), expect)
+fn standard(asked: Asked, expect: &Expect) -> Expected {
+    let mut expected = Expected::of(&crate::tests::sample_request(1), expect);
+    expected.asked = asked;
+    expected
 }
 
 fn any() -> Expected {
-    standard("GET", &Expect::default())
+    standard(Asked::Other, &Expect::default())
 }
 
 fn of_body(body: ExpectBody) -> Expected {
@@ -26,7 +20,7 @@ fn of_body(body: ExpectBody) -> Expected {
         body,
         ..Expect::default()
     };
-    standard("GET", &expect)
+    standard(Asked::Other, &expect)
 }
 
 fn sum_of(body: &[u8]) -> ExpectBody {
@@ -40,13 +34,10 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, standard: &Expected) -> 
     for piece in pieces {
         let mut rest = piece;
         while !rest.is_empty() {
-            let parsed = response.feed(rest, standard);
-            assert!(
-                parsed.used > 0 || parsed.ended.is_some(),
-                "neither bytes nor an end"
-            );
-            rest = &rest[parsed.used..];
-            match parsed.ended {
+            let (used, ended) = response.feed(rest, standard);
+            assert!(used > 0 || ended.is_some(), "neither bytes nor an end");
+            rest = &rest[used..];
+            match ended {
                 Some(ended) => {
                     assert!(response.is_untouched());
                     replies.push(ended);
@@ -75,26 +66,24 @@ fn check(text: &str, standard: &Expected, expect: &[Ended]) {
     assert_eq!(read(bytes.chunks(1), standard), expect, "{text:?} in bytes");
 }
 
-fn right(status: u16) -> Ended {
+fn ended(status: u16, keeps: bool, wrong: Option<Failure>) -> Ended {
     Ended {
         status,
-        keeps: true,
-        wrong: None,
+        keeps,
+        wrong,
     }
+}
+
+fn right(status: u16) -> Ended {
+    ended(status, true, None)
 }
 
 fn last(status: u16) -> Ended {
-    Ended {
-        keeps: false,
-        ..right(status)
-    }
+    ended(status, false, None)
 }
 
 fn wrong(status: u16, wrong: Failure) -> Ended {
-    Ended {
-        wrong: Some(wrong),
-        ..right(status)
-    }
+    ended(status, true, Some(wrong))
 }
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -116,6 +105,11 @@ fn ends_every_form_of_reply_at_its_end() {
         ("HTTP/1.1 204 No Content\r\n\r\n", right(204)),
         ("HTTP/1.1 304 -\r\nContent-Length: 5\r\n\r\n", right(304)),
         ("\r\nHTTP/1.1 200\nContent-Length: 1\n\nx", right(200)),
+        // Another protocol follows.
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n\u{0}\u{1}",
+            ended(101, false, Some(Failure::Status)),
+        ),
     ] {
         check(text, &any(), &[expect]);
         let interim = format!("{INTERIM}HTTP/1.1 103 Early\r\nLink: <a>\r\n\r\n{text}");
@@ -140,15 +134,9 @@ fn reads_pipelined_replies_one_after_another() {
 fn sums_bodies_of_every_form() {
     for text in [HELLO, IN_CHUNKS, OLD, CLOSING] {
         let keeps = text != OLD && text != CLOSING;
-        let expect = Ended {
-            keeps,
-            ..right(200)
-        };
+        let expect = ended(200, keeps, None);
         check(text, &of_body(sum_of(b"hello")), &[expect]);
-        let other = Ended {
-            wrong: Some(Failure::Body),
-            ..expect
-        };
+        let other = ended(200, keeps, Some(Failure::Body));
         check(text, &of_body(sum_of(b"hellO")), &[other]);
         check(text, &of_body(sum_of(b"")), &[other]);
     }
@@ -186,7 +174,7 @@ fn checks_statuses_and_lengths() {
         body_bytes: Some(5),
         body: ExpectBody::Any,
     };
-    let get = standard("GET", &strict);
+    let get = standard(Asked::Other, &strict);
     check(HELLO, &get, &[wrong(200, Failure::Status)]);
     let missing = |text: &str| text.replace("200 OK", "404 -");
     check(&missing(HELLO), &get, &[right(404)]);
@@ -201,11 +189,7 @@ fn checks_statuses_and_lengths() {
         (400, Some(Failure::Status)),
     ] {
         let text = format!("HTTP/1.1 {status} -\r\nContent-Length: 0\r\n\r\n{NOTHING}");
-        let ended = Ended {
-            wrong: expect,
-            ..right(status)
-        };
-        let both = [ended, right(200)];
+        let both = [ended(status, true, expect), right(200)];
         // 199 is an interim reply and none to be judged.
         check(&text, &any(), &both[usize::from(status < 200)..]);
     }
@@ -221,19 +205,12 @@ fn expects_no_body_of_replies_to_head() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let text = [head, chunked, head].concat();
-    check(&text, &standard("HEAD", &strict), &[right(200); 3]);
+    check(&text, &standard(Asked::Head, &strict), &[right(200); 3]);
 }
 
 #[test]
 fn lets_a_requests_own_expectation_win() {
-    let mut request = RequestParts {
-        method: "GET",
-        target: "/",
-        host: "a",
-        fields: &[],
-        body: None,
-    }
-    .request(1);
+    let mut request = crate::tests::sample_request(1);
     request.expect = Some(Expect {
         statuses: vec![503],
         ..Expect::default()
@@ -285,16 +262,6 @@ fn calls_short_what_is_no_reply() {
 }
 
 #[test]
-fn takes_another_protocol_as_an_end() {
-    let text = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n\u{0}\u{1}";
-    let expect = Ended {
-        keeps: false,
-        ..wrong(101, Failure::Status)
-    };
-    check(text, &any(), &[expect]);
-}
-
-#[test]
 fn reads_any_number_of_interim_replies() {
     let text = INTERIM.repeat(100_000) + HELLO;
     assert_eq!(read([text.as_bytes()], &any()), [right(200)]);
@@ -317,7 +284,7 @@ fn bounds_heads_however_they_come() {
     }
     let mut response = ResponseParser::default();
     let endless = [b'v'; 10_000];
-    let ended = (0..100).find_map(|_| response.feed(&endless, &any()).ended);
+    let ended = (0..100).find_map(|_| response.feed(&endless, &any()).1);
     assert_eq!(ended, Some(short(0)));
 }
 
@@ -340,32 +307,18 @@ fn keeps_little_of_an_idle_connection() {
 }
 
 #[test]
-fn uses_one_block_for_all_bodies_of_a_connection() {
-    let standard = of_body(ExpectBody::SameAsFirst);
-    let mut response = ResponseParser::default();
-    let mut places = Vec::new();
-    for text in [IN_CHUNKS, HELLO, IN_CHUNKS] {
-        let parsed = response.feed(text.as_bytes(), &standard);
-        assert_eq!(parsed.ended, Some(right(200)));
-        let spare = response.spare.as_deref().expect("the block is kept");
-        places.push(std::ptr::from_ref(spare));
-    }
-    assert!(places.iter().all(|place| *place == places[0]));
-}
-
-#[test]
 fn forgets_a_connection() {
     for begun in [
         "HTTP/1.1 2",
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx",
     ] {
         let mut response = ResponseParser::default();
-        assert_eq!(response.feed(begun.as_bytes(), &any()).ended, None);
+        assert_eq!(response.feed(begun.as_bytes(), &any()).1, None);
         assert!(!response.is_untouched());
         response.reset();
         assert!(response.is_untouched());
-        let parsed = response.feed(HELLO.as_bytes(), &any());
-        assert_eq!(parsed.ended, Some(right(200)));
+        let (_, ended) = response.feed(HELLO.as_bytes(), &any());
+        assert_eq!(ended, Some(right(200)));
     }
 }
 
@@ -493,7 +446,11 @@ fn standards() -> [Expected; 3] {
         body_bytes: Some(5),
         ..Expect::default()
     };
-    [any(), standard("GET", &of_five), of_body(sum_of(b"hello"))]
+    [
+        any(),
+        standard(Asked::Other, &of_five),
+        of_body(sum_of(b"hello")),
+    ]
 }
 
 proptest! {

@@ -1,14 +1,9 @@
 //! Whole runs, with several threads, against a server of this process.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-use std::sync::Arc;
-
 use super::*;
-use crate::plan::{Address, Arrival, Begin, Leg, Profile};
+use crate::engine::event_loop::tests::answering;
+use crate::plan::{Arrival, Begin, Leg, Profile};
 use crate::tests::sample;
-
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 struct Silent;
 
@@ -22,20 +17,10 @@ impl Watch for Silent {
 
 /// Two threads with three connections, against a server that answers whatever comes, request by request.
 fn served() -> Plan {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut plan = sample();
-    plan.target.address = Address::Ip(listener.local_addr().expect("an address"));
+    plan.target.address = answering();
     plan.machine.threads = 2;
     plan.connections.len = 3;
-    let request_bytes = plan.requests[0].bytes.len();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let mut request = vec![0; request_bytes];
-                while stream.read_exact(&mut request).is_ok() && stream.write_all(OK).is_ok() {}
-            });
-        }
-    });
     plan
 }
 
@@ -77,22 +62,27 @@ fn says_which_processor_is_none_of_this_host_and_where_others_are_listed() {
 }
 
 #[test]
-fn a_burst_of_several_threads_ends_when_all_are_answered() {
-    let mut plan = served();
-    plan.load = Load::Burst;
-    plan.connections.in_flight = 2;
-    plan.length.duration = None;
-    // As the command line says it; three are no half of it.
-    plan.length.requests = Some(6);
-    let outcome = outcome(&plan);
-    assert_eq!(outcome.counts.answered, 6, "{:?}", outcome.counts);
-    assert_eq!(outcome.counts.failures.sum(), 0);
-    let slowest = outcome.times.latency.max_us / 1e6;
-    assert!(
-        outcome.seconds >= slowest && outcome.seconds < 10.0,
-        "{}",
-        outcome.seconds
-    );
+fn loads_of_several_threads_that_end_by_themselves_lose_no_request() {
+    let arrival = |number: u64| Arrival {
+        offset: Nanos::from_ms(number * 3),
+        kind: 0,
+    };
+    let arrivals = (0..7).map(arrival).collect();
+    // Of a burst as the command line says it; three are no half of six.
+    for (load, requests) in [(Load::Burst, 6), (Load::Recorded { arrivals }, 7)] {
+        let mut plan = served();
+        plan.load = load;
+        plan.connections.in_flight = 2;
+        plan.length.duration = None;
+        plan.length.requests = Some(requests);
+        let outcome = outcome(&plan);
+        let counts = &outcome.counts;
+        let lost = counts.failures.sum() + counts.unsent + counts.unfinished;
+        assert_eq!((counts.answered, lost), (requests, 0), "{counts:?}");
+        let slowest = outcome.times.latency.max_us / 1e6;
+        let seconds = outcome.seconds;
+        assert!(seconds >= slowest && seconds < 10.0, "{seconds}");
+    }
 }
 
 #[test]
@@ -110,25 +100,6 @@ fn the_outcome_says_the_whole_ramp() {
     let said = asked(&plan);
     assert_eq!(said.rate, Some(2.0));
     assert_eq!(AskedLeg::written(&said.rate_legs), "1..3:0.02s,2:0.02s");
-}
-
-#[test]
-fn a_recording_over_several_threads_loses_none_and_ends() {
-    let mut plan = served();
-    let arrivals: Vec<Arrival> = (0..7)
-        .map(|number| Arrival {
-            offset: Nanos::from_ms(number * 3),
-            kind: 0,
-        })
-        .collect();
-    plan.load = Load::Recorded {
-        arrivals: Arc::from(arrivals),
-    };
-    plan.length.duration = None;
-    plan.length.requests = Some(7);
-    let outcome = outcome(&plan);
-    assert_eq!(outcome.counts.answered, 7, "{:?}", outcome.counts);
-    assert_eq!((outcome.counts.unsent, outcome.counts.unfinished), (0, 0));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::*;
 type ServerStream = rustls::StreamOwned<ServerConnection, TcpStream>;
 
 /// A server's certificate, its key, and the certificate as a file.
-struct Identity {
+pub(in crate::engine) struct Identity {
     der: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
     file: NamedTempFile,
@@ -40,7 +40,7 @@ impl Identity {
         }
     }
 
-    fn plain() -> Identity {
+    pub(in crate::engine) fn plain() -> Identity {
         Identity::of(|_| {})
     }
 
@@ -49,7 +49,10 @@ impl Identity {
         Identity::of(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained))
     }
 
-    fn server(&self, versions: &[&'static SupportedProtocolVersion]) -> Arc<ServerConfig> {
+    pub(in crate::engine) fn server(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Arc<ServerConfig> {
         let provider = Arc::new(ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -71,7 +74,7 @@ impl Identity {
     }
 }
 
-fn anybody() -> Tls {
+pub(in crate::engine) fn anybody() -> Tls {
     Tls {
         server_name: "localhost".to_owned(),
         trust: TlsTrust::Anybody,
@@ -120,7 +123,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 /// Waits for what the link waits for.
 fn wait(socket: &TcpStream, link: &TlsConnection) {
     let mut flags = PollFlags::IN;
-    if link.wants_write() {
+    if link.tls.wants_write() {
         flags |= PollFlags::OUT;
     }
     let patience = Timespec {
@@ -146,12 +149,15 @@ fn until<T>(
 }
 
 fn shake(socket: &TcpStream, link: &mut TlsConnection) -> io::Result<bool> {
-    loop {
-        match link.handshake(socket)? {
-            HandshakeState::Done { resumed } => return Ok(resumed),
-            HandshakeState::Going => wait(socket, link),
-        }
-    }
+    until(socket, link, |link| link.handshake(socket))
+}
+
+/// A handshake with `address` by a client that takes any certificate.
+fn shaken(address: SocketAddr) -> (TcpStream, io::Result<TlsConnection>) {
+    let socket = connect(address);
+    let mut link = TlsClient::new(&anybody()).unwrap().begin();
+    let shaken = shake(&socket, &mut link);
+    (socket, shaken.map(|_| link))
 }
 
 /// One question and its answer; whether the session was resumed.
@@ -202,60 +208,6 @@ fn shares_no_sessions_between_clients() {
 }
 
 #[test]
-fn carries_a_megabyte_both_ways_at_once() {
-    const ALL: usize = 1 << 20;
-    let server = Identity::plain();
-    for version in [&version::TLS13, &version::TLS12] {
-        let (address, thread) = serve(server.server(&[version]), 1, |stream| {
-            let mut buffer = [0; 5000];
-            loop {
-                match stream.read(&mut buffer)? {
-                    0 => return Ok(()),
-                    len => stream.write_all(&buffer[..len])?,
-                }
-            }
-        });
-        let all: Vec<u8> = (0..ALL).map(|at| (at * 31 / 7) as u8).collect();
-        let client = TlsClient::new(&server.known_as("localhost")).unwrap();
-        let socket = connect(address);
-        let mut link = client.begin();
-        shake(&socket, &mut link).unwrap();
-        assert!(echoed(&socket, &mut link, &all) == all, "other bytes");
-        link.close(&socket);
-        drop(socket);
-        thread.join().unwrap();
-    }
-}
-
-/// Sends all, and reads as much.
-fn echoed(socket: &TcpStream, link: &mut TlsConnection, all: &[u8]) -> Vec<u8> {
-    let mut sent = 0;
-    let mut read = Vec::new();
-    let mut buffer = [0; 3000];
-    while read.len() < all.len() {
-        if sent < all.len() {
-            match link.send(socket, &all[sent..]) {
-                Ok(taken) => sent += taken,
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-        } else {
-            link.flush(socket).unwrap();
-        }
-        match link.recv(socket, &mut buffer) {
-            Ok(len) => {
-                assert_ne!(len, 0, "the end after {} bytes", read.len());
-                read.extend_from_slice(&buffer[..len]);
-            }
-            Err(error) => {
-                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                wait(socket, link);
-            }
-        }
-    }
-    read
-}
-
-#[test]
 fn takes_no_more_than_it_may_keep_for_a_server_that_does_not_read() {
     let server = Identity::plain();
     let (go, wait_for_go) = std::sync::mpsc::channel::<()>();
@@ -266,9 +218,8 @@ fn takes_no_more_than_it_may_keep_for_a_server_that_does_not_read() {
         let _ = wait_for_go.recv();
         Ok(())
     });
-    let socket = connect(address);
-    let mut link = TlsClient::new(&anybody()).unwrap().begin();
-    shake(&socket, &mut link).unwrap();
+    let (socket, link) = shaken(address);
+    let mut link = link.unwrap();
     let mut taken = 0;
     let blocked = loop {
         match link.send(&socket, &[7; 1 << 20]) {
@@ -278,12 +229,13 @@ fn takes_no_more_than_it_may_keep_for_a_server_that_does_not_read() {
         assert!(taken < UNSENT_BYTES_MAX * 16, "{taken} bytes are taken");
     };
     assert_eq!(blocked, io::ErrorKind::WouldBlock);
-    assert!(link.wants_write() && !link.flush(&socket).unwrap());
+    let flushed = link.flush(&socket).unwrap_err();
+    assert_eq!(flushed.kind(), io::ErrorKind::WouldBlock);
     go.send(()).unwrap();
     thread.join().unwrap();
 }
 
-fn check_end(say: fn(&mut ServerStream), expect: TlsEnd) {
+fn check_end(say: fn(&mut ServerStream), is_cut: bool) {
     let server = Identity::plain();
     for version in [&version::TLS13, &version::TLS12] {
         let (address, thread) = serve(server.server(&[version]), 1, move |stream| {
@@ -291,86 +243,71 @@ fn check_end(say: fn(&mut ServerStream), expect: TlsEnd) {
             say(stream);
             stream.sock.shutdown(std::net::Shutdown::Write)
         });
-        let socket = connect(address);
-        let mut link = TlsClient::new(&anybody()).unwrap().begin();
-        shake(&socket, &mut link).unwrap();
+        let (socket, link) = shaken(address);
+        let mut link = link.unwrap();
         let mut buffer = [0; 64];
         let mut read = || until(&socket, &mut link, |link| link.recv(&socket, &mut buffer));
         assert_eq!(read().unwrap(), 4);
         assert_eq!((read().unwrap(), read().unwrap()), (0, 0));
-        assert_eq!(link.end(), Some(expect));
+        assert_eq!(link.is_cut(), is_cut);
         thread.join().unwrap();
     }
 }
 
 #[test]
-fn takes_close_notify_as_the_end() {
+fn takes_the_connections_end_as_the_end_with_close_notify_and_without() {
     let notify = |stream: &mut ServerStream| {
         stream.conn.send_close_notify();
         stream.flush().unwrap();
     };
-    check_end(notify, TlsEnd::Notified);
-}
-
-#[test]
-fn takes_the_connections_end_without_close_notify_as_the_end_too() {
-    check_end(|_| {}, TlsEnd::Cut);
+    check_end(notify, false);
+    check_end(|_| {}, true);
 }
 
 #[test]
 fn says_close_notify() {
     let server = Identity::plain();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, read) = std::sync::mpsc::channel();
     let (address, thread) = serve(server.server(&[&version::TLS13]), 1, move |stream| {
         answer(stream)?;
         // Without close_notify it is rustls' UnexpectedEof.
-        let _ = tell.send(stream.read(&mut [0; 8])?);
+        let _ = sender.send(stream.read(&mut [0; 8])?);
         Ok(())
     });
     ask(&TlsClient::new(&anybody()).unwrap(), address).unwrap();
     thread.join().unwrap();
-    assert_eq!(told.recv(), Ok(0));
+    assert_eq!(read.recv(), Ok(0));
 }
 
 #[test]
-fn takes_a_server_whose_authority_and_name_are_right() {
-    let server = Identity::plain();
-    for name in ["localhost", "127.0.0.1"] {
-        check_server(&server, &server.known_as(name), Ok(()));
-    }
-}
-
-#[test]
-fn takes_an_authority_that_serves_under_its_own_certificate() {
-    let server = Identity::authority();
-    check_server(&server, &server.known_as("localhost"), Ok(()));
-    let wrong = server.known_as("elsewhere.test");
-    check_server(
-        &server,
-        &wrong,
-        Err("not valid for name \"elsewhere.test\""),
-    );
-}
-
-#[test]
-fn refuses_an_unknown_authority() {
-    let [server, other] = [Identity::plain(), Identity::plain()];
-    let text = "invalid peer certificate: ";
-    check_server(&server, &other.known_as("localhost"), Err(text));
-    let other = Identity::authority();
-    check_server(&server, &other.known_as("localhost"), Err(text));
-}
-
-#[test]
-fn refuses_a_certificate_whose_time_is_over() {
+fn takes_and_refuses_certificates() {
     let over = |params: &mut CertificateParams| params.not_after = rcgen::date_time_ymd(2020, 1, 1);
-    let server = Identity::of(over);
-    check_server(&server, &server.known_as("localhost"), Err("expired"));
-    let authority = Identity::of(|params| {
+    let [server, other] = [Identity::plain(), Identity::plain()];
+    let [authority, strange] = [Identity::authority(), Identity::authority()];
+    let old = Identity::of(over);
+    let old_authority = Identity::of(|params| {
         over(params);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     });
-    check_server(&authority, &authority.known_as("localhost"), Err("expired"));
+    let unknown = Err("invalid peer certificate: ");
+    for (server, known, name, expect) in [
+        (&server, &server, "localhost", Ok(())),
+        (&server, &server, "127.0.0.1", Ok(())),
+        (&server, &other, "localhost", unknown),
+        (&server, &strange, "localhost", unknown),
+        // An authority that serves under its own certificate.
+        (&authority, &authority, "localhost", Ok(())),
+        (
+            &authority,
+            &authority,
+            "elsewhere.test",
+            Err("not valid for name \"elsewhere.test\""),
+        ),
+        (&old, &old, "localhost", Err("expired")),
+        (&old_authority, &old_authority, "localhost", Err("expired")),
+    ] {
+        check_server(server, &known.known_as(name), expect);
+    }
 }
 
 #[test]
@@ -398,12 +335,16 @@ fn takes_anybodys_certificate_but_not_without_its_key() {
 /// The error of a handshake with what says `bytes` and leaves.
 fn shaken_by(bytes: &'static [u8]) -> io::Error {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = connect(listener.local_addr().unwrap());
-    let (mut peer, _) = listener.accept().unwrap();
-    peer.write_all(bytes).unwrap();
-    peer.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut link = TlsClient::new(&anybody()).unwrap().begin();
-    shake(&socket, &mut link).unwrap_err()
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(bytes).unwrap();
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+        peer
+    });
+    let (_socket, shaken) = shaken(address);
+    drop(server.join().unwrap());
+    shaken.unwrap_err()
 }
 
 #[test]
@@ -416,46 +357,40 @@ fn tells_a_server_without_tls_from_one_that_leaves() {
     assert!(reset.contains("HandshakeFailure"), "{reset}");
 }
 
-fn check_file(text: Option<&[u8]>, expect: &str) {
-    let mut file = NamedTempFile::new().unwrap();
-    file.write_all(text.unwrap_or_default()).unwrap();
-    let path = match text {
-        Some(_) => file.path().to_owned(),
-        None => file.path().with_extension("absent"),
-    };
-    let tls = Tls {
-        trust: TlsTrust::Authority(path.clone()),
-        ..anybody()
-    };
-    let fault = TlsClient::new(&tls).unwrap_err();
-    let begin = format!("the authorities' file `{}`: ", path.display());
-    assert!(fault.text.starts_with(&begin), "{}", fault.text);
-    assert!(fault.text[begin.len()..].contains(expect), "{}", fault.text);
-    assert!(fault.hint.is_some());
-}
-
 #[test]
-fn says_what_is_wrong_with_the_authorities_file() {
-    check_file(None, "No such file");
-    check_file(Some(b""), "there is no certificate in it");
-    check_file(Some(b"\xff\x00 not PEM"), "there is no certificate in it");
-    check_file(Some(b"-----BEGIN CERTIFICATE-----\nAAAA\n"), "section end");
-    check_file(
-        Some(b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n"),
-        "base64",
-    );
-    check_file(
-        Some(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
-        "BadEncoding",
-    );
-}
-
-#[test]
-fn refuses_a_name_that_is_none() {
-    let tls = Tls {
+fn says_what_is_wrong_with_the_authorities_file_and_the_name() {
+    for (text, expect) in [
+        (None, "No such file"),
+        (Some(""), "there is no certificate in it"),
+        (Some("\u{1} not PEM"), "there is no certificate in it"),
+        (Some("-----BEGIN CERTIFICATE-----\nAAAA\n"), "section end"),
+        (
+            Some("-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n"),
+            "base64",
+        ),
+        (
+            Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+            "BadEncoding",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("authorities.pem");
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        }
+        let begin = format!("the authorities' file `{}`: ", path.display());
+        let fault = TlsClient::new(&Tls {
+            trust: TlsTrust::Authority(path),
+            ..anybody()
+        });
+        let fault = fault.unwrap_err();
+        let cause = fault.text.strip_prefix(&begin).expect(&fault.text);
+        assert!(cause.contains(expect) && fault.hint.is_some(), "{cause}");
+    }
+    let none = Tls {
         server_name: "no name".to_owned(),
         ..anybody()
     };
-    let fault = TlsClient::new(&tls).unwrap_err();
+    let fault = TlsClient::new(&none).unwrap_err();
     assert_eq!(fault.text, "the name `no name`: invalid dns name");
 }

@@ -116,11 +116,7 @@ impl Panel {
             paragraph(&mut text, &format!("{:<4}", letter(index)), &about);
         }
         text.push('\n');
-        let table = match self.members.len() {
-            2 => self.abreast(),
-            _ => self.below(),
-        };
-        text.push_str(&table.to_text());
+        text.push_str(&self.table().to_text());
         for note in self.notes() {
             paragraph(&mut text, "note: ", &note);
         }
@@ -130,80 +126,45 @@ impl Panel {
         text
     }
 
-    /// Two sets: a line for each figure.
-    fn abreast(&self) -> Table {
-        let rows: Vec<(&Row, &Side, &Side)> = self
-            .rows
+    /// Of two sets a line for each figure, with both medians; of more sets a line for each figure of each set.
+    fn table(&self) -> Table {
+        let is_pair = self.members.len() == 2;
+        // The first of a pair has its median in the line of the second.
+        let before = usize::from(is_pair);
+        let lines = self.rows.iter().flat_map(|row| {
+            let sides = row.sides.iter().enumerate().skip(before);
+            sides.map(move |(index, side)| (row, index, side))
+        });
+        let lines: Vec<(&Row, usize, &Side)> = lines.collect();
+        let names = lines.iter().map(|(row, index, _)| match *index == before {
+            true => row.metric.to_string(),
+            false => String::new(),
+        });
+        let medians = lines
             .iter()
-            .filter_map(|row| match row.sides.as_slice() {
-                [first, other] => Some((row, first, other)),
-                _ => None,
-            })
-            .collect();
+            .map(|(row, _, side)| median(side, row.metric.unit()));
+        let against = lines
+            .iter()
+            .map(|(row, _, side)| cells(side, row.metric.unit()));
+        let against: Vec<[String; 3]> = against.collect();
+        let cells = |column: usize| against.iter().map(move |cells| cells[column].clone());
         let mut table = Table::default();
-        table
-            .text(
-                "figure",
-                WIDTH_MAX,
-                rows.iter().map(|(row, ..)| row.metric.to_string()),
-            )
-            .numbers(
-                "A",
-                rows.iter()
-                    .map(|(row, first, _)| median(first, row.metric.unit())),
-            )
-            .numbers(
-                "B",
-                rows.iter()
-                    .map(|(row, _, other)| median(other, row.metric.unit())),
-            );
-        let sides = rows
-            .iter()
-            .map(|(row, _, other)| cells(other, row.metric.unit()));
-        compared(table, "B to A", &sides.collect::<Vec<_>>())
-    }
-
-    /// More sets: a line for each figure of each set.
-    fn below(&self) -> Table {
-        let sides = |row: &Row| {
-            let sides = row.sides.iter().enumerate();
-            let unit = row.metric.unit();
-            let named = |index| {
-                if index == 0 {
-                    row.metric.to_string()
-                } else {
-                    String::new()
-                }
-            };
-            let line = |(index, side)| {
-                (
-                    named(index),
-                    letter(index),
-                    median(side, unit),
-                    cells(side, unit),
-                )
-            };
-            sides.map(line).collect::<Vec<_>>()
+        table.text("figure", WIDTH_MAX, names);
+        let [middle, head] = if is_pair {
+            let firsts = lines
+                .iter()
+                .map(|(row, ..)| median(&row.sides[0], row.metric.unit()));
+            table.numbers("A", firsts);
+            ["B", "B to A"]
+        } else {
+            let letters = lines.iter().map(|(_, index, _)| letter(*index));
+            table.text("set", WIDTH_MAX, letters);
+            ["median", "to A"]
         };
-        let lines: Vec<_> = self.rows.iter().flat_map(sides).collect();
-        let mut table = Table::default();
+        table.numbers(middle, medians).numbers(head, cells(0));
+        table.text("95 % interval", WIDTH_MAX, cells(1));
+        table.text("verdict", WIDTH_MAX, cells(2));
         table
-            .text(
-                "figure",
-                WIDTH_MAX,
-                lines.iter().map(|(name, ..)| name.clone()),
-            )
-            .text(
-                "set",
-                WIDTH_MAX,
-                lines.iter().map(|(_, letter, ..)| letter.clone()),
-            )
-            .numbers(
-                "median",
-                lines.iter().map(|(_, _, median, _)| median.clone()),
-            );
-        let cells = lines.into_iter().map(|(.., cells)| cells);
-        compared(table, "to A", &cells.collect::<Vec<_>>())
     }
 
     /// How intervals were made, and why there are none, each once.
@@ -214,7 +175,8 @@ impl Panel {
             let method = against.estimate.as_ref().and_then(|known| known.method);
             let why = against.why.as_ref();
             let why = why.map(|why| format!("{}: {}", why.word, why.text));
-            for note in method.and_then(IntervalMethod::note).into_iter().chain(why) {
+            let student = (method == Some(IntervalMethod::Student)).then(|| STUDENT.to_owned());
+            for note in student.into_iter().chain(why) {
                 if !notes.contains(&note) {
                     notes.push(note);
                 }
@@ -224,18 +186,8 @@ impl Panel {
     }
 }
 
-impl IntervalMethod {
-    fn note(self) -> Option<String> {
-        let text = match self {
-            IntervalMethod::Bootstrap => return None,
-            IntervalMethod::Student => {
-                "fewer than 5 runs a side: an interval of resampled runs would be too narrow to be \
-                 trusted, these are Student's; repeat with --repeat 5"
-            }
-        };
-        Some(text.to_owned())
-    }
-}
+const STUDENT: &str = "fewer than 5 runs a side: an interval of resampled runs would be too narrow to be trusted, \
+                       these are Student's; repeat with --repeat 5";
 
 fn median(side: &Side, unit: Unit) -> String {
     side.median
@@ -250,18 +202,19 @@ fn cells(side: &Side, unit: Unit) -> [String; 3] {
     let none = || NONE.to_owned();
     let estimate = against.estimate.as_ref();
     let interval = estimate.and_then(|known| Some((known, known.interval?)));
+    let verdict = match against.change {
+        Change::Better => "better",
+        Change::Worse => "worse",
+        Change::Noise => "noise",
+        Change::Unsaid => against.why.as_ref().map_or("", |why| why.word),
+    };
     [
         estimate.map_or_else(none, |known| known.number(known.value, unit)),
         interval.map_or_else(none, |(known, interval)| {
             let low = known.number(interval.low, unit);
             format!("{low} to {}", known.number(interval.high, unit))
         }),
-        match (against.change, &against.why) {
-            (Change::Better, _) => "better".to_owned(),
-            (Change::Worse, _) => "worse".to_owned(),
-            (Change::Noise, _) => "noise".to_owned(),
-            (Change::Unsaid, why) => why.as_ref().map_or("", |why| why.word).to_owned(),
-        },
+        verdict.to_owned(),
     ]
 }
 
@@ -274,16 +227,6 @@ impl Estimate {
             EstimateForm::Difference => format!("+{}", unit.text(value)),
         }
     }
-}
-
-/// With value, interval and verdict of each row.
-fn compared(mut table: Table, head: &str, rows: &[[String; 3]]) -> Table {
-    let cells = |column: usize| rows.iter().map(move |row| row[column].clone());
-    table
-        .numbers(head, cells(0))
-        .text("95 % interval", WIDTH_MAX, cells(1))
-        .text("verdict", WIDTH_MAX, cells(2));
-    table
 }
 
 /// A, B, C ... Z, S27, S28 ...

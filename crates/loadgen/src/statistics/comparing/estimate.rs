@@ -18,8 +18,6 @@ use crate::outcome::Outcome;
 /// Fewer runs than these are not resampled.
 const BOOTSTRAP_LEN_MIN: usize = 5;
 
-const TOO_LITTLE: &str = "too little data";
-
 /// One side against the first.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Against {
@@ -98,72 +96,16 @@ impl Against {
             }),
         }
     }
-
-    fn too_little(value: f64, form: EstimateForm, cause: &str) -> Against {
-        Against {
-            estimate: Some(Estimate {
-                form,
-                value,
-                interval: None,
-                method: None,
-            }),
-            ..Against::unsaid(TOO_LITTLE, &format!("{cause}: repeat with --repeat 5"))
-        }
-    }
-
-    fn of(
-        metric: Metric,
-        form: EstimateForm,
-        value: f64,
-        interval: Interval,
-        method: IntervalMethod,
-    ) -> Against {
-        let none = form.no_difference();
-        let is_lower = interval.high < none;
-        let change = if interval.low <= none && none <= interval.high {
-            Change::Noise
-        } else if is_lower == (metric.better() == Better::Lower) {
-            Change::Better
-        } else {
-            Change::Worse
-        };
-        Against {
-            change,
-            estimate: Some(Estimate {
-                form,
-                value,
-                interval: Some(interval),
-                method: Some(method),
-            }),
-            why: None,
-        }
-    }
 }
 
 impl EstimateForm {
     /// Shares are compared by their difference, and so is everything with a nought among its values.
     fn fitting(metric: Metric, values: &[&[f64]]) -> EstimateForm {
-        let has_nought = values
-            .iter()
-            .any(|side| side.iter().any(|value| *value <= 0.0));
+        let has_nought = values.concat().iter().any(|value| *value <= 0.0);
         if metric.unit() == Unit::Share || has_nought {
             EstimateForm::Difference
         } else {
             EstimateForm::Ratio
-        }
-    }
-
-    pub(super) fn no_difference(self) -> f64 {
-        match self {
-            EstimateForm::Ratio => 1.0,
-            EstimateForm::Difference => 0.0,
-        }
-    }
-
-    fn of(self, first: f64, other: f64) -> f64 {
-        match self {
-            EstimateForm::Ratio => other / first,
-            EstimateForm::Difference => other - first,
         }
     }
 
@@ -182,7 +124,17 @@ impl EstimateForm {
         }
     }
 
-    /// Of the difference of two means on the scale of [`EstimateForm::straight`].
+    fn of(self, first: f64, other: f64) -> f64 {
+        self.back(self.straight(other) - self.straight(first))
+    }
+
+    /// The mean on the scale of [`EstimateForm::straight`].
+    fn spread(self, values: &[f64]) -> Spread {
+        let straight = values.iter().map(|value| self.straight(*value));
+        spread(&straight.collect::<Vec<_>>())
+    }
+
+    /// Of the difference of two means on that scale.
     fn student(self, first: Spread, other: Spread) -> Interval {
         let (centre, half) = (other.mean - first.mean, welch_half(first, other));
         Interval {
@@ -208,66 +160,83 @@ pub(super) fn against(metric: Metric, first: &[&Outcome], other: &[&Outcome]) ->
     }
 }
 
-/// Of runs that were made in turns: what was slow for one was so for the other.
+/// Of runs that were made in turns.
 pub(super) fn by_pairs(metric: Metric, pairs: &[(f64, f64)]) -> Against {
     let (firsts, others): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-    if pairs.is_empty() {
-        return no_value();
-    }
     let form = EstimateForm::fitting(metric, &[&firsts, &others]);
-    let mut found: Vec<f64> = pairs
-        .iter()
-        .map(|(first, other)| form.of(*first, *other))
-        .collect();
+    let found = pairs.iter().map(|(first, other)| form.of(*first, *other));
+    let mut found: Vec<f64> = found.collect();
     let value = median(&mut found);
-    if pairs.len() == 1 {
-        return Against::too_little(value, form, "one run a side has this figure");
-    }
-    if pairs.len() < BOOTSTRAP_LEN_MIN {
-        let straight: Vec<f64> = found.iter().map(|value| form.straight(*value)).collect();
-        let interval = form.student(Spread::NONE, spread(&straight));
-        return Against::of(metric, form, value, interval, IntervalMethod::Student);
-    }
-    // Of ratios of pairs and not of medians of sides: what drifted between two repetitions is in both of a pair.
+    let cause = "one run a side has this figure";
+    let student = || form.student(Spread::NONE, form.spread(&found));
+    // Of ratios of pairs and not of medians of sides: what drifted between two repetitions, or was slow for one, is in
+    // both of a pair.
     let mut drawn = Vec::with_capacity(found.len());
-    let interval = bootstrap(|rng| {
+    let draw = |rng: &mut fastrand::Rng| {
         resample(&found, &mut drawn, rng);
         median(&mut drawn)
-    });
-    Against::of(metric, form, value, interval, IntervalMethod::Bootstrap)
+    };
+    judged(metric, (form, value), (pairs.len(), cause), student, draw)
 }
 
 /// Of different numbers of runs.
 fn by_sides(metric: Metric, firsts: &[f64], others: &[f64]) -> Against {
-    if firsts.is_empty() || others.is_empty() {
-        return no_value();
-    }
     let form = EstimateForm::fitting(metric, &[firsts, others]);
     let value = form.of(median(&mut firsts.to_vec()), median(&mut others.to_vec()));
     let len = firsts.len().min(others.len());
-    if len < 2 {
-        return Against::too_little(value, form, "one side has a single run");
-    }
-    if len < BOOTSTRAP_LEN_MIN {
-        let straight = |values: &[f64]| {
-            let values: Vec<f64> = values.iter().map(|value| form.straight(*value)).collect();
-            spread(&values)
-        };
-        let interval = form.student(straight(firsts), straight(others));
-        return Against::of(metric, form, value, interval, IntervalMethod::Student);
-    }
+    let student = || form.student(form.spread(firsts), form.spread(others));
     let mut drawn = Vec::new();
-    let interval = bootstrap(|rng| {
+    let draw = |rng: &mut fastrand::Rng| {
         resample(firsts, &mut drawn, rng);
         let first = median(&mut drawn);
         resample(others, &mut drawn, rng);
         form.of(first, median(&mut drawn))
-    });
-    Against::of(metric, form, value, interval, IntervalMethod::Bootstrap)
+    };
+    let cause = "one side has a single run";
+    judged(metric, (form, value), (len, cause), student, draw)
 }
 
-fn no_value() -> Against {
-    Against::unsaid("no value", "one side has no run with this figure")
+/// What a number comes to, of so many runs a side; with the cause where one of them is a single run.
+fn judged(
+    metric: Metric,
+    (form, value): (EstimateForm, f64),
+    (len, cause): (usize, &str),
+    student: impl FnOnce() -> Interval,
+    draw: impl FnMut(&mut fastrand::Rng) -> f64,
+) -> Against {
+    let known = match len {
+        0 => return Against::unsaid("no value", "one side has no run with this figure"),
+        1 => None,
+        2..BOOTSTRAP_LEN_MIN => Some((student(), IntervalMethod::Student)),
+        _ => Some((bootstrap(draw), IntervalMethod::Bootstrap)),
+    };
+    let estimate = Some(Estimate {
+        form,
+        value,
+        interval: known.map(|(interval, _)| interval),
+        method: known.map(|(_, method)| method),
+    });
+    let Some((interval, _)) = known else {
+        let text = format!("{cause}: repeat with --repeat 5");
+        return Against {
+            estimate,
+            ..Against::unsaid("too little data", &text)
+        };
+    };
+    let none = form.back(0.0);
+    let is_lower = interval.high < none;
+    let change = if interval.low <= none && none <= interval.high {
+        Change::Noise
+    } else if is_lower == (metric.better() == Better::Lower) {
+        Change::Better
+    } else {
+        Change::Worse
+    };
+    Against {
+        change,
+        estimate,
+        why: None,
+    }
 }
 
 #[cfg(test)]

@@ -53,8 +53,13 @@ impl<'a> RunGroup<'a> {
         (!values.is_empty()).then(|| median(&mut values))
     }
 
+    /// How long its runs lasted, seconds.
+    fn length(&self) -> f64 {
+        median(&mut self.runs.iter().map(|run| run.seconds).collect::<Vec<_>>())
+    }
+
     /// What has to be said of runs that are not valid.
-    pub(super) fn invalid(&self) -> Option<String> {
+    fn invalid(&self) -> Option<String> {
         let mut remarks = self.runs.iter().filter_map(|run| {
             let mut remarks = run.remarks.iter();
             remarks.find(|remark| remark.weight == Weight::Invalid)
@@ -71,39 +76,24 @@ impl<'a> RunGroup<'a> {
     }
 }
 
-/// What the groups of a point asked for in different ways.
-pub(super) fn differences(groups: &[RunGroup<'_>]) -> Vec<String> {
-    let Some((first, others)) = groups.split_first() else {
-        return Vec::new();
-    };
-    let warning = |other: &RunGroup<'_>| {
-        let parts = between(first.asked(), other.asked());
-        (!parts.is_empty()).then(|| {
-            format!(
-                "`{}` and `{}` asked for different things: {}: ratios of different things are none",
-                first.set,
-                other.set,
-                parts.join(", ")
-            )
-        })
-    };
-    others.iter().filter_map(warning).collect()
-}
-
 /// Runs of different lengths: what is rare happens in the longer ones.
 const LONGER: f64 = 1.5;
 
-/// What has to be said of groups whose runs lasted longer than those of the first one, or less long.
-pub(super) fn lengths(groups: &[RunGroup<'_>]) -> Vec<String> {
+/// Why the groups of a point cannot be compared with the first one, or not in all figures: the loads differ, a run is
+/// invalid, the runs of one lasted longer.
+pub(super) fn warnings(groups: &[RunGroup<'_>]) -> Vec<String> {
     let Some((first, others)) = groups.split_first() else {
         return Vec::new();
     };
-    let length = |group: &RunGroup<'_>| {
-        let mut seconds: Vec<f64> = group.runs.iter().map(|run| run.seconds).collect();
-        median(&mut seconds)
-    };
-    let warning = |other: &RunGroup<'_>| {
-        let (one, two) = (length(first), length(other));
+    let different = others.iter().filter_map(|other| {
+        let parts = between(first.asked(), other.asked()).join(", ");
+        let (one, two) = (first.set, other.set);
+        (!parts.is_empty()).then(|| {
+            format!("`{one}` and `{two}` asked for different things: {parts}: ratios of different things are none")
+        })
+    });
+    let longer = others.iter().filter_map(|other| {
+        let (one, two) = (first.length(), other.length());
         (one.max(two) > LONGER * one.min(two)).then(|| {
             format!(
                 "runs of `{}` lasted {one:.1} s and those of `{}` {two:.1} s: what is rare happens in the longer \
@@ -111,15 +101,18 @@ pub(super) fn lengths(groups: &[RunGroup<'_>]) -> Vec<String> {
                 first.set, other.set
             )
         })
-    };
-    others.iter().filter_map(warning).collect()
+    });
+    let invalid = groups.iter().filter_map(RunGroup::invalid);
+    different.chain(longer).chain(invalid).collect()
 }
 
-/// In what two loads differ, as far as their results cannot be compared then. Where the load goes to, and
-/// with what it is made, is what people compare.
+/// In what two loads differ, as far as their results cannot be compared then.
 fn between(one: &Asked, other: &Asked) -> Vec<String> {
-    let optional = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-    let each = |asked: &Asked| optional(asked.requests_each.map(|each| each.to_string()));
+    let each = |asked: &Asked| {
+        let each = asked.requests_each.map(|each| each.to_string());
+        each.unwrap_or_else(|| "none".to_owned())
+    };
+    // Where the load goes to, and with what it is made, is not among these: that is what people compare.
     let facts = |asked: &Asked| {
         [
             ("load", format!("`{}`", asked.load)),
@@ -154,31 +147,26 @@ fn is_same(one: &Asked, other: &Asked) -> bool {
 
 /// The runs of a set by their labels; the set itself if there is only one.
 pub(super) fn by_label(set: &Set) -> Vec<Set> {
-    let mut sets: Vec<Set> = Vec::new();
-    for run in &set.runs {
-        let label = &run.asked.label;
-        match sets.iter_mut().find(|known| known.name == *label) {
-            Some(known) => known.runs.push(run.clone()),
-            None => sets.push(Set {
-                name: label.clone(),
-                runs: vec![run.clone()],
-            }),
-        }
-    }
+    let groups = groups(set, |one, other| one.label == other.label);
+    let named = groups.iter().map(|group| Set {
+        name: group.asked().label.clone(),
+        runs: group.runs.iter().copied().cloned().collect(),
+    });
+    let mut sets: Vec<Set> = named.collect();
     if let [one] = sets.as_mut_slice() {
         one.name.clone_from(&set.name);
     }
     sets
 }
 
-fn groups(set: &Set) -> Vec<RunGroup<'_>> {
+/// The runs of a set that belong together, in the order of the first run of each group.
+fn groups(set: &Set, belong: fn(&Asked, &Asked) -> bool) -> Vec<RunGroup<'_>> {
     let mut groups: Vec<RunGroup<'_>> = Vec::new();
     for run in &set.runs {
-        let asked = &run.asked;
-        let belongs = |group: &&mut RunGroup<'_>| {
-            group.asked().label == asked.label && is_same(group.asked(), asked)
-        };
-        match groups.iter_mut().find(belongs) {
+        match groups
+            .iter_mut()
+            .find(|group| belong(group.asked(), &run.asked))
+        {
             Some(group) => group.runs.push(run),
             None => groups.push(RunGroup {
                 set: &set.name,
@@ -191,7 +179,9 @@ fn groups(set: &Set) -> Vec<RunGroup<'_>> {
 
 /// Puts the groups of all sets beside each other, the first set's first; and says which stand alone.
 pub(super) fn matched(sets: &[Set]) -> (Vec<Vec<RunGroup<'_>>>, Vec<String>) {
-    let mut all = sets.iter().map(groups);
+    let same: fn(&Asked, &Asked) -> bool =
+        |one, other| one.label == other.label && is_same(one, other);
+    let mut all = sets.iter().map(|set| groups(set, same));
     let firsts = all.next().unwrap_or_default();
     let mut others: Vec<Vec<RunGroup<'_>>> = all.collect();
     let (mut points, mut warnings) = (Vec::new(), Vec::new());
@@ -219,8 +209,7 @@ fn alone(group: &RunGroup<'_>) -> String {
     format!("`{}` alone has {}{label}", group.set, group.point())
 }
 
-/// Which of `others` belongs beside `first`: the one with its label and its question, else the only one with
-/// its question (people call the sides by different labels), else the only one of all.
+/// Which of `others` belongs beside `first`.
 fn partner(
     first: &RunGroup<'_>,
     firsts: &[RunGroup<'_>],
@@ -230,6 +219,7 @@ fn partner(
     let fits = |group: &&RunGroup<'_>| is_same(group.asked(), asked);
     let same_label = |group: &RunGroup<'_>| group.asked().label == asked.label;
     // By label and question before by question alone: a file of several servers has each question several times.
+    // Then the only one with its question, because people call the sides by different labels; then the only one of all.
     let exact = others
         .iter()
         .position(|group| fits(&group) && same_label(group));

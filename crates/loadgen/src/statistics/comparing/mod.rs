@@ -72,18 +72,13 @@ fn panel(groups: &[RunGroup<'_>], metrics: Option<&[Metric]>) -> Panel {
         name: group.set.to_owned(),
         runs_len: group.runs.len(),
     };
-    let invalid = groups.iter().filter_map(RunGroup::invalid);
     Panel {
         point: groups.first().map(RunGroup::point).unwrap_or_default(),
         members: groups.iter().map(members).collect(),
         rows: rows
             .filter(|row| metrics.is_some() || is_known(row))
             .collect(),
-        warnings: group::differences(groups)
-            .into_iter()
-            .chain(group::lengths(groups))
-            .chain(invalid)
-            .collect(),
+        warnings: group::warnings(groups),
     }
 }
 
@@ -111,7 +106,7 @@ fn row(metric: Metric, groups: &[RunGroup<'_>]) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{AskedLeg, Remark, Weight};
+    use crate::outcome::{Asked, AskedLeg, Remark, Weight};
     use crate::tests::outcome;
 
     fn compare(sets: &[Set]) -> Comparison {
@@ -125,6 +120,13 @@ mod tests {
             run
         };
         rates.iter().map(run).collect()
+    }
+
+    /// Runs at one rate, of which each asked for something else.
+    fn others(change: impl Fn(&mut Asked)) -> Vec<Outcome> {
+        let mut runs = runs("", &[2_000; 5]);
+        runs.iter_mut().for_each(|run| change(&mut run.asked));
+        runs
     }
 
     fn set(name: &str, runs: Vec<Outcome>) -> Set {
@@ -141,7 +143,7 @@ mod tests {
         side.against_first.as_ref().expect("not the first").change
     }
 
-    const RPS: Metric = Metric::RPS;
+    const RPS: Metric = Metric::Plain("rps");
 
     #[test]
     fn says_better_worse_and_noise() {
@@ -190,27 +192,40 @@ mod tests {
 
     #[test]
     fn gives_no_ratio_of_different_things() {
-        let mut other = runs("", &[2_000; 5]);
-        for run in &mut other {
-            run.asked.connections = 128;
+        let more = others(|asked| asked.connections = 128);
+        let constant = others(|asked| asked.rate = Some(64.0));
+        let leg = AskedLeg {
+            from: 2.0,
+            to: 64.0,
+            lasts_s: 3.0,
+        };
+        let ramp = others(|asked| {
+            asked.rate = Some(64.0);
+            asked.rate_legs = vec![leg];
+        });
+        for (first, other, parts) in [
+            (runs("", &[1_000; 5]), more, "connections 64 and 128"),
+            // With the same end.
+            (constant, ramp, "rate 64/s and 2..64:3s/s"),
+        ] {
+            let first = set("a", first);
+            assert!(compare(&[first.clone(), first.clone()]).is_judged());
+            let found = compare(&[first, set("b", other)]);
+            assert_eq!(change(&found, 0, RPS), Change::Unsaid);
+            assert!(!found.is_judged() && !found.is_worse());
+            let warning = format!(
+                "`a` and `b` asked for different things: {parts}: ratios of different things are none"
+            );
+            assert_eq!(found.panels[0].warnings, [warning]);
         }
-        let found = compare(&[set("a", runs("", &[1_000; 5])), set("b", other)]);
-        assert_eq!(change(&found, 0, RPS), Change::Unsaid);
-        let warning = "`a` and `b` asked for different things: connections 64 and 128: ratios of \
-                       different things are none";
-        assert_eq!(found.panels[0].warnings, [warning]);
     }
 
     #[test]
     fn compares_what_is_alike_beside_what_is_not() {
-        let mut other = runs("", &[2_000; 5]);
-        for run in &mut other {
-            run.asked.connections = 128;
-        }
         let found = compare(&[
             set("a", runs("", &[1_000; 5])),
             set("b", runs("", &[900; 5])),
-            set("c", other),
+            set("c", others(|asked| asked.connections = 128)),
         ]);
         assert_eq!(change(&found, 0, RPS), Change::Worse);
         assert!(found.is_worse());
@@ -218,39 +233,6 @@ mod tests {
         let unlike = |row: &Row| row.sides[2].against_first.as_ref().map(|side| side.change);
         assert!(rows.iter().all(|row| unlike(row) == Some(Change::Unsaid)));
         assert_eq!(found.panels[0].warnings.len(), 1);
-    }
-
-    #[test]
-    fn knows_when_it_has_judged_nothing() {
-        let base = set("a", runs("", &[1_000; 5]));
-        let mut other = runs("", &[2_000; 5]);
-        for run in &mut other {
-            run.asked.connections = 128;
-        }
-        let unlike = compare(&[base.clone(), set("b", other)]);
-        assert!(!unlike.is_judged() && !unlike.is_worse());
-        assert!(compare(&[base.clone(), base]).is_judged());
-    }
-
-    #[test]
-    fn ramps_with_the_same_end_are_different_things() {
-        let mut other = runs("", &[2_000; 5]);
-        for run in &mut other {
-            run.asked.rate = Some(64.0);
-            run.asked.rate_legs = vec![AskedLeg {
-                from: 2.0,
-                to: 64.0,
-                lasts_s: 3.0,
-            }];
-        }
-        let mut first = runs("", &[1_000; 5]);
-        for run in &mut first {
-            run.asked.rate = Some(64.0);
-        }
-        let found = compare(&[set("a", first), set("b", other)]);
-        let warning = "`a` and `b` asked for different things: rate 64/s and 2..64:3s/s: ratios of \
-                       different things are none";
-        assert_eq!(found.panels[0].warnings, [warning]);
     }
 
     #[test]

@@ -2,13 +2,6 @@
 
 use super::*;
 
-fn open(rate: f64) -> Load {
-    Load::Open {
-        arrivals: Arrivals::Constant,
-        rate: Profile::constant(rate),
-    }
-}
-
 /// Whether all times of turns together are the time of the only place: each moment belongs to one turn. One that
 /// began before the window counts in whole or not at all, which is much on a busy host: so runs are made until one
 /// shows it, of those that nothing held up. Gives how many failed in the last one.
@@ -45,7 +38,7 @@ fn takes_no_second_reply_for_one_to_the_next_request() {
     let driven = drive_all(&plan);
     let counts = driven.tally.counts();
     assert!(counts.failures.short >= 1, "{counts:?}");
-    assert_eq!(counts.answered + counts.failures.sum(), 20);
+    assert_eq!(ended(&counts), 20);
     let longest = driven.tally.last_byte.moments().max() / 1e9;
     assert!(
         longest < 10.0,
@@ -65,16 +58,12 @@ fn times_pipelined_requests_out_while_more_are_due() {
     plan.connections.len = 1;
     plan.connections.in_flight = 1_000;
     plan.connections.timeout = Nanos::from_ms(500);
-    plan.length.requests = None;
-    plan.length.duration = Some(Nanos::from_ms(3_000));
+    plan.length = for_ms(3_000);
     let counts = run(&plan);
     assert_eq!(counts.answered, 1, "{counts:?}");
     assert_eq!(counts.failures.sum(), counts.failures.timeout);
     assert!(seen.connections() >= 3, "each is given up after its time");
-    assert_eq!(
-        counts.answered + counts.failures.sum() + counts.unfinished + counts.unsent,
-        600
-    );
+    assert_eq!(ended(&counts) + counts.unfinished + counts.unsent, 600);
 }
 
 #[test]
@@ -90,18 +79,12 @@ fn gives_an_idle_connection_its_whole_time() {
     plan.connections.timeout = Nanos::from_ms(2_000);
     plan.length.requests = Some(3);
     plan.length.duration = None;
-    let counts = run(&plan);
-    assert_eq!(
-        (counts.answered, counts.failures.sum()),
-        (3, 0),
-        "{counts:?}"
-    );
+    check_answered(&plan, 3);
 }
 
 #[test]
 fn ends_when_so_many_were_counted_whatever_is_due_yet() {
-    let (address, _) = server(|_, _| Does::Reply(OK.to_vec()));
-    let mut plan = plan(address);
+    let mut plan = plan(answering());
     plan.length.duration = None;
     plan.length.requests = Some(7);
     for requests_each in [None, each(1)] {
@@ -118,20 +101,14 @@ fn ends_when_so_many_were_counted_whatever_is_due_yet() {
             },
         ] {
             plan.load = load;
-            let counts = run(&plan);
-            assert_eq!(
-                (counts.answered, counts.failures.sum(), counts.unsent),
-                (7, 0, 0),
-                "{counts:?}"
-            );
+            check_answered(&plan, 7);
         }
     }
 }
 
 #[test]
 fn begins_to_count_with_fewer_requests_than_connections_and_when_all_fail() {
-    let (address, _) = server(|_, _| Does::Reply(OK.to_vec()));
-    let mut few = plan(address);
+    let mut few = plan(answering());
     few.length.begin = Begin::AllOpen;
     few.length.requests = Some(3);
     assert!(run(&few).answered >= 3);
@@ -168,29 +145,26 @@ fn leaves_no_moment_out_of_the_turns() {
             b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
         ),
     ];
-    for (name, change, reply) in cases {
+    let (_kept, refuses) = nobody();
+    let refused: (&str, Change, _) = ("refused", |_| {}, refuses);
+    let answered = cases.map(|(name, change, reply)| {
         let (address, _) = server(move |_, _| Does::Reply(reply.to_vec()));
+        (name, change, address)
+    });
+    for (name, change, address) in answered.into_iter().chain([refused]) {
         let mut plan = plan(address);
         change(&mut plan);
         // Of one place no turn is cut off before the last end, however slow this host is.
         plan.connections.len = 1;
-        plan.length.requests = None;
+        plan.length = for_ms(400);
         // What a loop needs before its first turn is left out.
         plan.length.begin = Begin::After(Nanos::from_ms(100));
-        plan.length.duration = Some(Nanos::from_ms(400));
-        assert_eq!(drive_full_turns(&plan, name), 0, "{name}");
+        assert_eq!(
+            drive_full_turns(&plan, name) > 0,
+            name == "refused",
+            "{name}"
+        );
     }
-}
-
-#[test]
-fn counts_failed_turns_once() {
-    let (_kept, address) = nobody();
-    let mut plan = plan(address);
-    plan.connections.len = 1;
-    plan.length.requests = None;
-    plan.length.begin = Begin::After(Nanos::from_ms(100));
-    plan.length.duration = Some(Nanos::from_ms(400));
-    assert!(drive_full_turns(&plan, "refused") > 0);
 }
 
 #[test]
@@ -200,29 +174,29 @@ fn counts_every_reply_or_none_at_the_end_of_the_time() {
         let mut plan = plan(address);
         plan.connections.requests_each = requests_each;
         plan.connections.len = 64;
-        plan.length.requests = None;
-        plan.length.duration = Some(Nanos::from_ms(150));
+        plan.length = for_ms(150);
         let counts = run(&plan);
         assert!(counts.unfinished <= 64);
         // The server's threads may have requests that they have not read when the loop resets all.
-        let told = counts.answered + counts.failures.sum() + counts.unfinished;
+        let counted = ended(&counts) + counts.unfinished;
         let seen = seen.requests();
-        assert!((seen..=seen + 64).contains(&told), "{told} and {seen}");
+        assert!(
+            (seen..=seen + 64).contains(&counted),
+            "{counted} and {seen}"
+        );
     }
 }
 
 #[test]
 fn lets_rates_be_as_odd_as_they_like() {
-    let (address, _) = server(|_, _| Does::Reply(OK.to_vec()));
-    let mut plan = plan(address);
-    plan.length.requests = None;
-    plan.length.duration = Some(Nanos::from_ms(100));
+    let mut plan = plan(answering());
+    plan.length = for_ms(100);
     plan.connections.timeout = Nanos::from_ms(500);
     for (rate, due) in [(0.01, 1), (1e6, 100_000)] {
         plan.load = open(rate);
         let counts = run(&plan);
-        let told = counts.answered + counts.failures.sum() + counts.unfinished + counts.unsent;
-        assert_eq!(told, due, "{counts:?}");
+        let counted = ended(&counts) + counts.unfinished + counts.unsent;
+        assert_eq!(counted, due, "{counts:?}");
     }
     plan.connections.timeout = Nanos::from_secs(10);
     plan.load = Load::Open {
@@ -233,8 +207,7 @@ fn lets_rates_be_as_odd_as_they_like() {
             lasts: Nanos::from_ms(100),
         }]),
     };
-    let counts = run(&plan);
-    assert_eq!((counts.answered, counts.unsent), (50, 0), "{counts:?}");
+    check_answered(&plan, 50);
 }
 
 /// Serves one connection after another: reads so many requests, gives the replies and the end of the connection
@@ -274,12 +247,7 @@ fn blames_no_server_for_a_request_that_was_never_sent() {
         plan.connections.len = 1;
         plan.connections.in_flight = depth;
         plan.length.requests = Some(80);
-        let counts = run(&plan);
-        assert_eq!(
-            (counts.answered, counts.failures.sum()),
-            (80, 0),
-            "{depth}: {counts:?}"
-        );
+        let counts = check_answered(&plan, 80);
         assert_eq!(seen.connections(), 80 / depth as u64);
         check_nothing_is_lost(&counts, &seen);
     }
@@ -306,22 +274,14 @@ fn waits_for_room_in_the_queue_of_a_unix_socket() {
     plan.connections.requests_each = each(1);
     for load in [Load::Closed, open(2_000.0)] {
         plan.load = load;
-        let counts = run(&plan);
-        assert_eq!(
-            (counts.answered, counts.failures.sum()),
-            (200, 0),
-            "{counts:?}"
-        );
+        check_answered(&plan, 200);
     }
     plan.load = Load::Burst;
     plan.connections.requests_each = None;
-    plan.length = Length {
-        begin: Begin::AtOnce,
-        duration: None,
-        requests: Some(20),
-    };
+    plan.length.duration = None;
+    plan.length.requests = Some(20);
     // The server attends to one client at a time, so that not all are in at once: those give up.
     plan.connections.timeout = Nanos::from_ms(300);
     let counts = run(&plan);
-    assert_eq!(counts.answered + counts.failures.sum(), 20, "{counts:?}");
+    assert_eq!(ended(&counts), 20, "{counts:?}");
 }

@@ -6,7 +6,7 @@ mod timestamps;
 mod tls;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest as _, Sha256};
 use socket2::{Domain, Socket, Type};
 use telemetry::{Nanos, now};
 
@@ -23,11 +24,11 @@ use crate::engine::worker::{RunShared, Worker, WorkerResult};
 use crate::outcome::Counts;
 use crate::plan::{
     Address, Arrival, Arrivals, Begin, Closing, ExpectBody, Leg, Length, Load, Plan, Profile,
-    RequestParts,
+    Request, RequestParts,
 };
 use crate::tests::sample;
 
-pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// What a server does with a request.
 enum Does {
@@ -59,10 +60,7 @@ impl Seen {
 }
 
 /// One head, its body included; `None`: the connection has ended.
-pub(super) fn request(
-    stream: &mut impl Read,
-    kept: &mut Vec<u8>,
-) -> std::io::Result<Option<String>> {
+fn request(stream: &mut impl Read, kept: &mut Vec<u8>) -> std::io::Result<Option<String>> {
     let mut buffer = [0; 65536];
     loop {
         if let Some(end) = kept.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -114,19 +112,30 @@ fn attend(mut stream: impl Read + Write, seen: &Seen, does: &dyn Fn(u64, &str) -
 }
 
 fn server(does: impl Fn(u64, &str) -> Does + Send + Sync + 'static) -> (Address, Arc<Seen>) {
+    server_with(|stream| stream, does)
+}
+
+/// A server that speaks `over` its connections.
+fn server_with<S: Read + Write>(
+    over: impl Fn(TcpStream) -> S + Send + Sync + 'static,
+    does: impl Fn(u64, &str) -> Does + Send + Sync + 'static,
+) -> (Address, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    let (seen, does) = (Arc::new(Seen::default()), Arc::new(does));
+    let (seen, does) = (Arc::new(Seen::default()), Arc::new((over, does)));
     let seen_by_all = seen.clone();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (seen, does) = (seen_by_all.clone(), does.clone());
-            thread::spawn(move || {
-                attend(stream, &seen, &*does);
-            });
+            thread::spawn(move || attend((does.0)(stream), &seen, &does.1));
         }
     });
     (Address::Ip(address), seen)
+}
+
+/// A server with the right reply to each request.
+pub(in crate::engine) fn answering() -> Address {
+    server(|_, _| Does::Reply(OK.to_vec())).0
 }
 
 /// An address at which nobody listens, as long as its socket is kept: a port that was given up would be given to
@@ -139,7 +148,7 @@ fn nobody() -> (Socket, Address) {
     (socket, Address::Ip(address.expect("an address")))
 }
 
-pub(super) fn plan(address: Address) -> Plan {
+fn plan(address: Address) -> Plan {
     let mut plan = sample();
     plan.target.address = address;
     plan.connections.len = 8;
@@ -155,20 +164,57 @@ fn drive_all(plan: &Plan) -> WorkerResult {
     drive(&Worker::of(plan, &shared, 0, seconds)).unwrap_or_else(|fault| panic!("{fault:?}"))
 }
 
-pub(super) fn run(plan: &Plan) -> Counts {
+fn run(plan: &Plan) -> Counts {
     drive_all(plan).tally.counts()
+}
+
+/// All of so many requests have the right reply.
+#[track_caller]
+fn check_answered(plan: &Plan, expect: u64) -> Counts {
+    let counts = run(plan);
+    let parts = (counts.answered, counts.failures.sum(), counts.unsent);
+    assert_eq!(parts, (expect, 0, 0), "{counts:?}");
+    counts
+}
+
+fn ended(counts: &Counts) -> u64 {
+    counts.answered + counts.failures.sum()
+}
+
+/// A run of so many milliseconds, however many requests that are.
+fn for_ms(ms: u64) -> Length {
+    Length {
+        begin: Begin::AtOnce,
+        duration: Some(Nanos::from_ms(ms)),
+        requests: None,
+    }
+}
+
+/// `POST /` with this body.
+fn post(body: &[u8]) -> Request {
+    let parts = RequestParts {
+        method: "POST",
+        target: "/",
+        host: "localhost",
+        fields: &[],
+        body: Some(body),
+    };
+    parts.request(1)
+}
+
+fn open(rate: f64) -> Load {
+    Load::Open {
+        arrivals: Arrivals::Constant,
+        rate: Profile::constant(rate),
+    }
 }
 
 /// Whether each request that the server has seen is in one of the counts. Those that the end of the run left
 /// unfinished may have been thrown away with their connection before the server read them.
 fn check_nothing_is_lost(counts: &Counts, seen: &Seen) {
-    let ended = counts.answered + counts.failures.sum();
-    let told = ended..=ended + counts.unfinished;
-    assert!(
-        told.contains(&seen.requests()),
-        "{counts:?}, {}",
-        seen.requests()
-    );
+    let (ended, seen) = (ended(counts), seen.requests());
+    let range = ended..=ended + counts.unfinished;
+    assert!(range.contains(&seen), "{counts:?}, {seen}");
 }
 
 /// The server's threads take their time to see how a connection ended.
@@ -190,8 +236,7 @@ fn counts_refused_connections_and_does_not_hammer() {
     for sources in [vec![], vec![IpAddr::from([127, 0, 0, 2])]] {
         let mut plan = plan(address.clone());
         plan.connections.sources = sources;
-        plan.length.requests = None;
-        plan.length.duration = Some(Nanos::from_secs(1));
+        plan.length = for_ms(1_000);
         let begun = Instant::now();
         let counts = run(&plan);
         let lasted_ms = begun.elapsed().as_millis() as u64;
@@ -212,16 +257,14 @@ fn reads_replies_in_pieces_and_without_a_length() {
         Does::Pieces(bytes.chunks(7).map(<[u8]>::to_vec).collect())
     };
     let (address, seen) = server(move |_, _| pieces());
-    let counts = run(&plan(address));
-    assert_eq!((counts.answered, counts.failures.sum()), (200, 0));
+    let counts = check_answered(&plan(address), 200);
     check_nothing_is_lost(&counts, &seen);
 
     let (address, seen) =
         server(|_, _| Does::End(b"HTTP/1.1 200 OK\r\n\r\nup to the end".to_vec()));
     let mut plan = plan(address);
     plan.expect.body_bytes = Some(13);
-    let counts = run(&plan);
-    assert_eq!((counts.answered, counts.failures.sum()), (200, 0));
+    check_answered(&plan, 200);
     assert_eq!(seen.connections(), 200);
 }
 
@@ -235,20 +278,12 @@ fn sends_and_reads_more_than_a_socket_holds() {
     .concat();
     let (address, seen) = server(move |_, _| Does::Reply(reply.clone()));
     let mut plan = plan(address);
-    let parts = RequestParts {
-        method: "POST",
-        target: "/",
-        host: "host",
-        fields: &[],
-        body: Some(&body),
-    };
-    plan.requests = vec![parts.request(1)];
+    plan.requests = vec![post(&body)];
     plan.length.requests = Some(16);
     plan.expect.body = ExpectBody::SameAsFirst;
     for requests_each in [None, each(1)] {
         plan.connections.requests_each = requests_each;
-        let counts = run(&plan);
-        assert_eq!((counts.answered, counts.failures.sum()), (16, 0));
+        check_answered(&plan, 16);
     }
     assert_eq!(seen.requests(), 32);
 }
@@ -257,20 +292,11 @@ fn sends_and_reads_more_than_a_socket_holds() {
 fn begins_connections_with_bodies_that_no_socket_holds() {
     let (address, seen) = server(|_, _| Does::Reply(OK.to_vec()));
     let mut plan = plan(address);
-    let body = vec![b'x'; 24_000_000];
-    let parts = RequestParts {
-        method: "POST",
-        target: "/",
-        host: "host",
-        fields: &[],
-        body: Some(&body),
-    };
-    plan.requests = vec![parts.request(1)];
+    plan.requests = vec![post(&vec![b'x'; 24_000_000])];
     plan.connections.len = 2;
     plan.connections.requests_each = each(1);
     plan.length.requests = Some(4);
-    let counts = run(&plan);
-    assert_eq!((counts.answered, counts.failures.sum()), (4, 0));
+    check_answered(&plan, 4);
     assert_eq!(seen.requests(), 4);
 }
 
@@ -280,8 +306,7 @@ fn counts_from_when_all_are_open() {
     let mut plan = plan(address);
     plan.length.begin = Begin::AllOpen;
     plan.connections.opened_per_s = Some(100.0);
-    let counts = run(&plan);
-    assert_eq!((counts.answered, counts.failures.sum()), (200, 0));
+    let counts = check_answered(&plan, 200);
     assert_eq!((counts.connections, seen.connections()), (0, 8));
     assert!(seen.requests() > 200);
 }
@@ -292,17 +317,10 @@ fn opens_so_many_a_second() {
     let mut slow = plan(address);
     slow.connections.len = 100;
     slow.connections.opened_per_s = Some(20.0);
-    slow.length = Length {
-        begin: Begin::AtOnce,
-        duration: Some(Nanos::from_ms(2_000)),
-        requests: None,
-    };
+    slow.length = for_ms(2_000);
     run(&slow);
-    assert!(
-        (2..=42).contains(&seen.connections()),
-        "{}",
-        seen.connections()
-    );
+    let opened = seen.connections();
+    assert!((2..=42).contains(&opened), "{opened}");
 }
 
 #[test]
@@ -310,7 +328,7 @@ fn speaks_over_the_other_protocol() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
         return;
     };
-    let address: SocketAddr = listener.local_addr().expect("an address");
+    let address = listener.local_addr().expect("an address");
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             attend(stream, &Seen::default(), &|_, _| Does::Reply(OK.to_vec()));
@@ -319,8 +337,7 @@ fn speaks_over_the_other_protocol() {
     let mut plan = plan(Address::Ip(address));
     plan.connections.len = 1;
     plan.connections.requests_each = each(1);
-    let counts = run(&plan);
-    assert_eq!((counts.answered, counts.failures.sum()), (200, 0));
+    check_answered(&plan, 200);
 }
 
 #[test]

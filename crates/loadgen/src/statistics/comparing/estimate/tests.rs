@@ -3,7 +3,7 @@
 use super::*;
 use crate::tests::outcome;
 
-const RPS: Metric = Metric::RPS;
+const RPS: Metric = Metric::Plain("rps");
 
 fn normal(rng: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
@@ -18,9 +18,15 @@ fn method(against: &Against) -> Option<IntervalMethod> {
     against.estimate.and_then(|estimate| estimate.method)
 }
 
-fn holds(against: &Against, truth: f64) -> u32 {
-    let interval = interval(against);
-    u32::from(interval.low <= truth && truth <= interval.high)
+/// In most of many experiments the interval holds the truth.
+#[track_caller]
+fn check_covered(truth: f64, experiment: impl Fn(&mut fastrand::Rng) -> Against) {
+    let holds = |seed: &u64| {
+        let interval = interval(&experiment(&mut fastrand::Rng::with_seed(*seed)));
+        interval.low <= truth && truth <= interval.high
+    };
+    let covered = (0..200).filter(holds).count();
+    assert!(covered >= 170, "{covered} of 200");
 }
 
 /// Runs on a machine whose speed drifts, and that differ by chance as well.
@@ -42,35 +48,25 @@ fn interleaved_runs_give_intervals_that_hold_the_truth() {
         (5, IntervalMethod::Bootstrap),
         (6, IntervalMethod::Bootstrap),
     ] {
-        let mut covered = 0;
-        for seed in 0..200 {
-            let mut rng = fastrand::Rng::with_seed(seed);
-            let found = by_pairs(RPS, &runs(&mut rng, len));
+        check_covered(1.1, |rng| {
+            let found = by_pairs(RPS, &runs(rng, len));
             assert_eq!(method(&found), Some(expect));
-            covered += holds(&found, 1.1);
-        }
-        assert!(covered >= 170, "{len} runs: {covered} of 200");
+            found
+        });
     }
 }
 
 #[test]
 fn different_numbers_of_runs_give_intervals_that_hold_the_truth() {
     for (firsts, others) in [(3, 4), (5, 6)] {
-        let mut covered = 0;
-        for seed in 0..200 {
-            let mut rng = fastrand::Rng::with_seed(seed);
+        check_covered(0.9, |rng| {
             let mut side = |len: usize, mean: f64| -> Vec<f64> {
-                (0..len)
-                    .map(|_| mean * (1.0 + 0.03 * normal(&mut rng)))
-                    .collect()
+                let value = |_| mean * (1.0 + 0.03 * normal(rng));
+                (0..len).map(value).collect()
             };
             let (firsts, others) = (side(firsts, 1_000.0), side(others, 900.0));
-            covered += holds(&by_sides(RPS, &firsts, &others), 0.9);
-        }
-        assert!(
-            covered >= 170,
-            "{firsts} and {others} runs: {covered} of 200"
-        );
+            by_sides(RPS, &firsts, &others)
+        });
     }
 }
 
@@ -93,19 +89,10 @@ fn pairs_see_what_drift_hides() {
 }
 
 #[test]
-fn less_is_better_of_times() {
-    let pairs = [(5.0, 4.0), (5.1, 4.1), (5.2, 4.0), (5.0, 4.2), (4.9, 4.0)];
-    assert_eq!(by_pairs(Metric::P99, &pairs).change, Change::Better);
-    assert_eq!(by_pairs(RPS, &pairs).change, Change::Worse);
-}
-
-#[test]
-fn shares_are_compared_by_their_difference() {
+fn says_what_a_change_of_pairs_comes_to() {
+    let less = [(5.0, 4.0), (5.1, 4.1), (5.2, 4.0), (5.0, 4.2), (4.9, 4.0)];
     let none = [(0.0, 0.0); 5];
-    let found = by_pairs(Metric::FAILURES, &none);
-    assert_eq!(found.change, Change::Noise);
     let once = [(0.0, 0.0), (0.0, 0.01), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)];
-    assert_eq!(by_pairs(Metric::FAILURES, &once).change, Change::Noise);
     let always = [
         (0.0, 0.02),
         (0.0, 0.01),
@@ -113,19 +100,23 @@ fn shares_are_compared_by_their_difference() {
         (0.0, 0.02),
         (0.0, 0.01),
     ];
-    let found = by_pairs(Metric::FAILURES, &always);
-    assert_eq!(found.change, Change::Worse);
-    let estimate = found.estimate.expect("a number");
-    assert_eq!(estimate.form, EstimateForm::Difference);
-    assert!((estimate.value - 0.02).abs() < 1e-9);
-}
-
-#[test]
-fn a_nought_makes_no_infinite_ratio() {
-    let pairs = [(0.0, 5.0), (0.0, 6.0), (0.0, 5.0)];
-    let estimate = by_pairs(RPS, &pairs).estimate.expect("a number");
-    assert_eq!(estimate.form, EstimateForm::Difference);
-    assert!(estimate.value.is_finite());
+    let more = [(0.0, 5.0), (0.0, 6.0), (0.0, 5.0), (0.0, 5.0), (0.0, 5.0)];
+    let failures = Metric::Plain("failures");
+    use EstimateForm::{Difference, Ratio};
+    for (metric, pairs, change, form, value) in [
+        (Metric::P99, less, Change::Better, Ratio, 4.1 / 5.1),
+        (RPS, less, Change::Worse, Ratio, 4.1 / 5.1),
+        // Shares have no ratios, and nought makes none of other figures.
+        (failures, none, Change::Noise, Difference, 0.0),
+        (failures, once, Change::Noise, Difference, 0.0),
+        (failures, always, Change::Worse, Difference, 0.02),
+        (RPS, more, Change::Better, Difference, 5.0),
+    ] {
+        let found = by_pairs(metric, &pairs);
+        let estimate = found.estimate.expect("a number");
+        assert_eq!((found.change, estimate.form), (change, form), "{pairs:?}");
+        assert!((estimate.value - value).abs() < 1e-9, "{}", estimate.value);
+    }
 }
 
 #[test]
