@@ -18,7 +18,7 @@ NAVIGATION = {
         "docs/guide/whatif",
     ],
     "Pools and limits": ["docs/guide/pools", "docs/control", "docs/guide/limits-and-timeouts"],
-    "Processes": ["docs/guide/processes", "docs/guide/preload"],
+    "Processes": ["docs/guide/processes", "docs/guide/preload", "docs/guide/hooks"],
     "Files and responses": [
         "docs/guide/static-files",
         "docs/guide/compression",

@@ -13,6 +13,7 @@ mod command;
 mod control;
 mod environment;
 mod help;
+mod hooks;
 mod host;
 mod inputs;
 mod message;

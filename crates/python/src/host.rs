@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cli::{AppFacts, AppHost, Failure, Forked};
-use config::typed::App;
+use config::typed::{App, Hook};
 use ipc::HANDOVER;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -50,6 +50,18 @@ impl AppHost for Host {
             let gil_is_on = gil_is_on(py).unwrap_or(true);
             let wsgi = Wsgi::new(application.unbind(), &app.root_path, *facts, gil_is_on);
             Ok(Arc::new(wsgi) as Arc<dyn Handler>)
+        })
+    }
+
+    fn find_hook(&self, app: &App, hook: &Hook) -> Result<(), Failure> {
+        Python::attach(|py| import::find_hook(py, app, hook))
+    }
+
+    fn call_hook(&self, app: &App, hook: &Hook) -> Result<(), Failure> {
+        Python::attach(|py| {
+            // A hook may come before the application, and start programs as well.
+            forget_handover(py).map_err(|error| import::fault(HANDOVER, error))?;
+            import::call_hook(py, app, hook)
         })
     }
 
