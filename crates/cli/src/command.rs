@@ -56,7 +56,9 @@ pub(crate) fn command(purpose: Purpose) -> Command {
     let page = Arg::new("page")
         .value_name("PAGE")
         .default_value("settings")
-        .value_parser(PossibleValuesParser::new(["settings", "bench", "man"]))
+        .value_parser(PossibleValuesParser::new([
+            "settings", "bench", "man", "keywords",
+        ]))
         .hide_possible_values(true)
         .hide_default_value(true)
         .help("settings, bench, or man for the manual page of serve [default: settings]");

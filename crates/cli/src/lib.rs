@@ -18,6 +18,7 @@ mod host;
 mod inputs;
 mod message;
 mod process;
+mod program;
 mod progress;
 mod reference;
 mod report;
@@ -33,6 +34,7 @@ use clap::ArgMatches;
 /// Why an application cannot be served.
 pub use config::failure::Failure;
 pub use host::{AppFacts, AppHost, Forked};
+pub use program::{Keyword, KeywordArguments, KeywordValue, serve_arguments};
 
 use command::Purpose;
 use control::Verb;
@@ -79,6 +81,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
             let page = match matches.get_one::<String>("page").map(String::as_str) {
                 Some("bench") => bench::page(),
                 Some("man") => reference::manual(),
+                Some("keywords") => reference::keywords(),
                 _ => reference::page(),
             };
             message::data(&page);

@@ -24,6 +24,8 @@ pub struct Host {
     /// The working folder at the start: relative paths of the command line are meant from there, however
     /// often the configuration or the application changes it later.
     started_in: PathBuf,
+    /// What starts the command, where that is not how this process was started.
+    program: Option<Vec<OsString>>,
 }
 
 impl Host {
@@ -31,7 +33,21 @@ impl Host {
     pub fn here() -> Host {
         // A folder that was deleted has no name any more; then nothing relative can be found anyway.
         let started_in = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Host { started_in }
+        Host {
+            started_in,
+            program: None,
+        }
+    }
+
+    /// The same, started anew as `python OPTIONS -m milepost WORDS`.
+    pub(crate) fn started_by(self, options: Vec<OsString>, words: &[OsString]) -> Host {
+        let own = self.command().into_iter().next();
+        let start = ["-m".into(), "milepost".into()];
+        let words = options.into_iter().chain(start).chain(words.to_vec());
+        Host {
+            program: Some(own.into_iter().chain(words).collect()),
+            ..self
+        }
     }
 }
 
@@ -80,7 +96,8 @@ impl AppHost for Host {
     }
 
     fn command(&self) -> Vec<OsString> {
-        Python::attach(|py| command::own(py, &self.started_in))
+        let own = || Python::attach(|py| command::own(py, &self.started_in));
+        self.program.clone().unwrap_or_else(own)
     }
 
     fn modules(&self) -> Vec<PathBuf> {
