@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use config::FlagText;
 use config::options_table::{FlagForm, SETTINGS, Setting, SettingGroup};
 
-use crate::{bench, control, help, report, whatif};
+use crate::{bench, control, help, init, report, whatif};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -78,6 +78,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
             with_settings(Command::new("check"), purpose)
                 .about("Check the configuration and the application's import without listening"),
         )
+        .subcommand(init::command())
         .subcommands(control::commands())
         .subcommand(report::command())
         .subcommand(whatif::command())

@@ -15,6 +15,7 @@ mod environment;
 mod help;
 mod hooks;
 mod host;
+mod init;
 mod inputs;
 mod message;
 mod process;
@@ -75,6 +76,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         Some(("report", matches)) => report::run(matches),
         Some(("whatif", matches)) => whatif::run(matches),
         Some(("bench", matches)) => bench::run(matches),
+        Some(("init", matches)) => init::run(matches, host),
         Some(("completions", matches)) => completions(matches),
         Some(("help", matches)) => help::run(matches),
         Some(("reference", matches)) => {
