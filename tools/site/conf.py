@@ -10,7 +10,13 @@ from sphinx.application import Sphinx
 
 #: In the order in which a user needs them.
 NAVIGATION = {
-    "First steps": ["docs/guide/getting-started", "docs/guide/deploy", "docs/guide/wsgi"],
+    "First steps": [
+        "docs/guide/getting-started",
+        "docs/guide/examples",
+        "docs/guide/django",
+        "docs/guide/deploy",
+        "docs/guide/wsgi",
+    ],
     "Logs and reports": [
         "docs/guide/logs-and-phases",
         "docs/guide/logs",
