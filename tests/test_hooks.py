@@ -120,6 +120,22 @@ def test_the_last_hook_comes_after_the_last_request(
     assert events(folder, pid)[-2:] == ["request", "worker_exit"]
 
 
+def test_a_recycled_process_and_one_with_a_stuck_request_call_the_last_hook(
+    supervise: Callable[..., Supervised], folder: Path
+) -> None:
+    server = supervise("--process-requests-max", "3", "--drain-timeout", "1s", toml=ALL, log=None)
+    (first,) = server.settled(1)
+    for _ in range(4):
+        server.ask()
+    assert until(lambda: "worker_exit" in events(folder, first)), server.errors
+    client, gate, second = server.held()
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert events(folder, second)[-1] == "worker_exit"
+    os.close(gate)
+    client.sock.close()
+
+
 def test_a_hook_that_does_not_end_is_left(supervise: Callable[..., Supervised], folder: Path) -> None:
     (folder / "hooks.py").write_text("import time\ndef worker_exit():\n    time.sleep(1000)\n")
     server = supervise("--drain-timeout", "1s", toml='hooks = "worker_exit=hooks:worker_exit"', log=None)
