@@ -23,10 +23,16 @@ def app(environ, start_response):
     start_response("200 OK", [])
     return [b"hello"]
 
+def main():
+    return app
+
 application = app
 """
+#: Functions of the examples for `[hooks]`, in any of these modules.
+HOOKS = ("connect", "disconnect", "flush", "in_child", "post_fork", "start", "worker_exit")
+MODULES = ("app", "hooks", "library.wsgi", "mysite.wsgi", "shop")
 #: Folders and files that the examples name.
-FOLDERS = ("dist", "downloads", "media", "public", "static")
+FOLDERS = ("dist", "downloads", "media", "public", "static", "staticfiles")
 PAGES = ("404.html", "sorry.html", "dist/index.html")
 #: Absolute paths of the examples, and those of the test.
 PLACES = {"/srv/media": "media", "/var/log/": "", "/run/milepost/": "", "/run/shop/": "", "/srv/shop/": ""}
@@ -65,8 +71,10 @@ def here(text: str) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """What the examples name, present."""
-    for name in ("app", "shop"):
-        (tmp_path / f"{name}.py").write_text(APP)
+    for name in MODULES:
+        path = tmp_path / f"{name.replace('.', '/')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(APP + "".join(f"\ndef {hook}(): pass\n" for hook in HOOKS))
     for name in FOLDERS:
         (tmp_path / name).mkdir()
     for name in PAGES:

@@ -22,6 +22,8 @@ package_of() {
         logrotate) echo logrotate ;;
         rsyslogd) echo rsyslog ;;
         strace) echo strace ;;
+        redis-server) echo redis-server ;;
+        postgres) echo postgresql ;;
         *) echo "" ;;
     esac
 }
@@ -33,7 +35,9 @@ python_says() { "${PYTHON:-python3}" -c "$1" >/dev/null 2>&1; }
 is_there() {
     case "$1" in
         cc) command -v cc >/dev/null 2>&1 && has_header stdlib.h ;;
-        make | xz | pkg-config | logrotate | rsyslogd | strace) command -v "$1" >/dev/null 2>&1 ;;
+        make | xz | pkg-config | logrotate | rsyslogd | strace | redis-server) command -v "$1" >/dev/null 2>&1 ;;
+        # Debian keeps the server out of the path.
+        postgres) ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
         python-venv) python_says 'import venv, ensurepip' ;;
         python-headers) python_says 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' ;;
         openssl-headers) has_header openssl/ssl.h ;;

@@ -102,7 +102,7 @@ run_pytest() {
     of_venv=$1
     shift
     from_elsewhere "$of_venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" \
-        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 2))}" --dist worksteal "$@"
+        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 2))}" --dist worksteal -m "not conformance" "$@"
 }
 
 # Tests with programs that are not there are skipped, and say so.
@@ -116,7 +116,7 @@ pytest() {
 without_interpreter() {
     for noun in control scale spread recycling reload_numbers systemd container counters upgrade \
         log_daemons log_numbers files static_complete descriptors http_refusals bad_input lab whatif \
-        deploy docs_claims docs_links documented_settings; do
+        deploy docs_claims docs_links documented_settings init examples django_command; do
         printf -- '--ignore-glob */test_%s.py ' "$noun"
     done
     printf -- '--ignore-glob */test_bench*.py '

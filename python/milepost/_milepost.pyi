@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal, final, overload, type_check_only
 
-__all__ = ["RequestTimeout", "__version__", "downstream", "main"]
+__all__ = ["RequestTimeout", "SettingsError", "__version__", "downstream", "main", "serve"]
 
 __version__: str
 
@@ -83,6 +83,12 @@ def main(argv: list[str]) -> int:
     Returns when the server has stopped. Takes over SIGTERM and SIGINT while it serves. Call it on
     the main thread, once per process.
     """
+
+def serve(app: str | None, settings: dict[str, object], options: list[str]) -> int:
+    """What `milepost.serve` calls; `options` are those of the interpreter, for the processes that serve."""
+
+class SettingsError(ValueError):
+    """Settings that `milepost.serve` does not take: all faults, as the command prints them."""
 
 class RequestTimeout(BaseException):
     """Raised in an application that has taken longer than request_timeout; its client has been answered.

@@ -10,7 +10,13 @@ from sphinx.application import Sphinx
 
 #: In the order in which a user needs them.
 NAVIGATION = {
-    "First steps": ["docs/guide/getting-started", "docs/guide/deploy", "docs/guide/wsgi"],
+    "First steps": [
+        "docs/guide/getting-started",
+        "docs/guide/examples",
+        "docs/guide/django",
+        "docs/guide/deploy",
+        "docs/guide/wsgi",
+    ],
     "Logs and reports": [
         "docs/guide/logs-and-phases",
         "docs/guide/logs",
@@ -18,7 +24,7 @@ NAVIGATION = {
         "docs/guide/whatif",
     ],
     "Pools and limits": ["docs/guide/pools", "docs/control", "docs/guide/limits-and-timeouts"],
-    "Processes": ["docs/guide/processes", "docs/guide/preload"],
+    "Processes": ["docs/guide/processes", "docs/guide/preload", "docs/guide/hooks"],
     "Files and responses": [
         "docs/guide/static-files",
         "docs/guide/compression",

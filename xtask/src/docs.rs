@@ -11,7 +11,11 @@ use crate::defaults;
 /// The reference page of the settings.
 const SETTINGS: &str = "docs/reference/options.md";
 /// Pages and their files.
-const PAGES: [(&str, &str); 2] = [("settings", SETTINGS), ("bench", "docs/reference/bench.md")];
+const PAGES: [(&str, &str); 3] = [
+    ("settings", SETTINGS),
+    ("bench", "docs/reference/bench.md"),
+    ("keywords", "python/milepost/_settings.py"),
+];
 
 /// Builds the command and writes its pages.
 pub(crate) fn run(root: &Path) -> Result<(), String> {

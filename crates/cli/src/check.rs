@@ -4,6 +4,7 @@
 
 use clap::ArgMatches;
 
+use crate::hooks::Hooks;
 use crate::host::AppHost;
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO, banner, environment, serve};
@@ -22,7 +23,10 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     let mut messages: Vec<Message> = understood.faults.iter().map(Message::from).collect();
     // Imported even if there are faults: all of them are said at once.
     if let Some(app) = &config.app {
-        messages.extend(serve::load_app(app, config, host).err());
+        match serve::load_app(app, config, host) {
+            Ok(_) => messages.extend(Hooks::new(config, host).find().err().map(Message::from)),
+            Err(message) => messages.push(message),
+        }
     }
     if messages.is_empty() {
         let python = host.map(AppHost::describe);

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use config::FlagText;
 use config::options_table::{FlagForm, SETTINGS, Setting, SettingGroup};
 
-use crate::{bench, control, help, report, whatif};
+use crate::{bench, control, help, init, report, whatif};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -56,7 +56,9 @@ pub(crate) fn command(purpose: Purpose) -> Command {
     let page = Arg::new("page")
         .value_name("PAGE")
         .default_value("settings")
-        .value_parser(PossibleValuesParser::new(["settings", "bench", "man"]))
+        .value_parser(PossibleValuesParser::new([
+            "settings", "bench", "man", "keywords",
+        ]))
         .hide_possible_values(true)
         .hide_default_value(true)
         .help("settings, bench, or man for the manual page of serve [default: settings]");
@@ -76,6 +78,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
             with_settings(Command::new("check"), purpose)
                 .about("Check the configuration and the application's import without listening"),
         )
+        .subcommand(init::command())
         .subcommands(control::commands())
         .subcommand(report::command())
         .subcommand(whatif::command())

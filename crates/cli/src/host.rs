@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::failure::Failure;
-use config::typed::App;
+use config::typed::{App, Hook};
 use server::handler::Handler;
 
 /// A Python interpreter that can load applications.
-pub trait AppHost {
+pub trait AppHost: Sync {
     /// One line for the start-up block: "CPython 3.11.7 (GIL)", "CPython 3.13.5 free-threaded".
     fn describe(&self) -> String;
 
@@ -21,6 +21,18 @@ pub trait AppHost {
     /// # Errors
     /// Everything that is wrong with the module, the attribute or its kind.
     fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure>;
+
+    /// Imports the function of a hook, so that it can be called.
+    ///
+    /// # Errors
+    /// Everything that is wrong with its module or its name.
+    fn find_hook(&self, app: &App, hook: &Hook) -> Result<(), Failure>;
+
+    /// Calls the function of a hook without arguments and waits for its end; imports it where that has not been done.
+    ///
+    /// # Errors
+    /// It cannot be called, or it raised: then with the traceback.
+    fn call_hook(&self, app: &App, hook: &Hook) -> Result<(), Failure>;
 
     /// Runs `body` (the whole server, blocking) once, detached from the interpreter, and gives its result.
     fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32;

@@ -13,10 +13,13 @@ mod command;
 mod control;
 mod environment;
 mod help;
+mod hooks;
 mod host;
+mod init;
 mod inputs;
 mod message;
 mod process;
+mod program;
 mod progress;
 mod reference;
 mod report;
@@ -32,6 +35,7 @@ use clap::ArgMatches;
 /// Why an application cannot be served.
 pub use config::failure::Failure;
 pub use host::{AppFacts, AppHost, Forked};
+pub use program::{Keyword, KeywordArguments, KeywordValue, serve_arguments};
 
 use command::Purpose;
 use control::Verb;
@@ -72,12 +76,14 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         Some(("report", matches)) => report::run(matches),
         Some(("whatif", matches)) => whatif::run(matches),
         Some(("bench", matches)) => bench::run(matches),
+        Some(("init", matches)) => init::run(matches, host),
         Some(("completions", matches)) => completions(matches),
         Some(("help", matches)) => help::run(matches),
         Some(("reference", matches)) => {
             let page = match matches.get_one::<String>("page").map(String::as_str) {
                 Some("bench") => bench::page(),
                 Some("man") => reference::manual(),
+                Some("keywords") => reference::keywords(),
                 _ => reference::page(),
             };
             message::data(&page);

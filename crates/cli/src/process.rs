@@ -5,17 +5,19 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use config::failure::Failure;
-use config::typed::Config;
+use config::typed::{Config, HookMoment};
 use ipc::payload::{self, Payload};
 use ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
 use server::handler::Handler;
 use server::handler::error_app::ErrorApp;
 use server::{Ended, Server, SupervisorLink};
 
+use crate::hooks::Hooks;
 use crate::host::AppHost;
 use crate::message::Message;
 use crate::{COULD_NOT, environment, serve, template};
@@ -94,10 +96,31 @@ fn understood(payload: &Payload) -> Result<Config, Failure> {
 }
 
 fn load_and_serve(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
-    match handler(&begun, host) {
-        Ok(handler) => serve_with(begun, handler, host),
+    // A page that stands in for the application has none of its hooks.
+    let hooks = match begun.payload.failure {
+        Some(_) => Hooks::none(),
+        None => Hooks::new(&begun.config, host),
+    };
+    match imported(&begun, &hooks, host) {
+        Ok(handler) => serve_with(begun, &hooks, handler, host),
         Err(failure) => fail(&begun.channel, &failure),
     }
+}
+
+/// The application, with the hooks around its import.
+fn imported(
+    begun: &Begun,
+    hooks: &Hooks<'_>,
+    host: Option<&dyn AppHost>,
+) -> Result<Option<Arc<dyn Handler>>, Failure> {
+    hooks.call(HookMoment::PostFork)?;
+    let handler = handler(begun, host)?;
+    // Only now: the function of another hook may be in a module that imports the application.
+    hooks.find()?;
+    if begun.identity.reloads {
+        hooks.call(HookMoment::OnReload)?;
+    }
+    Ok(handler)
 }
 
 /// The application, or the page that stands in its place.
@@ -117,9 +140,13 @@ pub(crate) fn handler(
 /// Opens the server and runs it to its end.
 pub(crate) fn serve_with(
     begun: Begun,
+    hooks: &Hooks<'_>,
     handler: Option<Arc<dyn Handler>>,
     host: Option<&dyn AppHost>,
 ) -> i32 {
+    if let Err(failure) = hooks.call(HookMoment::WorkerReady) {
+        return fail(&begun.channel, &failure);
+    }
     let watches_code = begun.config.processes.development.is_some();
     let ready = ProcessEvent::Ready {
         python: host
@@ -139,18 +166,18 @@ pub(crate) fn serve_with(
         ready,
     };
     match Server::open_under(begun.config, handler, link) {
-        Ok(server) => keep(server, &channel, host),
+        Ok(server) => keep(server, &channel, hooks, host),
         Err(fault) => fail(&channel, &Failure::from(&fault)),
     }
 }
 
 /// Runs the server, away from the interpreter where there is one.
-fn keep(server: Server, channel: &Channel, host: Option<&dyn AppHost>) -> i32 {
+fn keep(server: Server, channel: &Channel, hooks: &Hooks<'_>, host: Option<&dyn AppHost>) -> i32 {
     let mut server = Some(server);
     let mut body = move || {
         server
             .take()
-            .map_or(COULD_NOT, |server| to_the_end(server, channel))
+            .map_or(COULD_NOT, |server| to_the_end(server, channel, hooks))
     };
     match host {
         Some(host) => host.detached(&mut body),
@@ -158,7 +185,7 @@ fn keep(server: Server, channel: &Channel, host: Option<&dyn AppHost>) -> i32 {
     }
 }
 
-fn to_the_end(server: Server, channel: &Channel) -> i32 {
+fn to_the_end(server: Server, channel: &Channel, hooks: &Hooks<'_>) -> i32 {
     match server.run() {
         Ok(ended) => {
             let notice = ProcessEvent::Drained {
@@ -167,26 +194,38 @@ fn to_the_end(server: Server, channel: &Channel) -> i32 {
             };
             // Without a supervisor nobody wants to know.
             let _ = channel.send_now(&notice, &[]);
+            let is_in_hook = Arc::new(AtomicBool::new(hooks.has(HookMoment::WorkerExit)));
+            if is_in_hook.load(Ordering::Relaxed) || ended.stuck_threads == 0 {
+                leave_within(&ended, Arc::clone(&is_in_hook));
+            }
+            if let Err(failure) = hooks.call(HookMoment::WorkerExit) {
+                Message::from(failure).say();
+            }
+            is_in_hook.store(false, Ordering::Relaxed);
             if ended.stuck_threads > 0 {
                 // An orderly end would take the interpreter away under their feet.
                 std::process::exit(ended.exit_code)
             }
-            leave_within(ended);
             ended.exit_code
         }
         Err(fault) => fail(channel, &Failure::from(&fault)),
     }
 }
 
-/// What the interpreter does at its end, such as waiting for threads that the application started, must
-/// not take longer than what is left of the drain time.
-fn leave_within(ended: Ended) {
+/// The last hook, and what the interpreter does at its end, such as waiting for threads that the application started,
+/// must not take longer than what is left of the drain time.
+fn leave_within(ended: &Ended, is_in_hook: Arc<AtomicBool>) {
     let time = ended.time_left.max(LEAVING_MIN);
+    let exit_code = ended.exit_code;
     let leave = move || {
         thread::sleep(time);
+        let what = match is_in_hook.load(Ordering::Relaxed) {
+            true => "`hooks.worker_exit`",
+            false => "threads of the application",
+        };
         let text = "still running at the end of `drain_timeout`: left without waiting";
-        Message::new("threads of the application", text).say();
-        std::process::exit(ended.exit_code);
+        Message::new(what, text).say();
+        std::process::exit(exit_code);
     };
     // Without the thread the process ends whenever the interpreter does.
     let _ = thread::Builder::new()

@@ -26,6 +26,25 @@ Sizes are bytes, or take `K`, `M`, `G`, `T` (powers of 1024; also `KiB` and so o
 Relative paths start at the working folder, after `chdir`; that of the configuration file before it.
 ";
 
+const KEYWORDS_HEAD: &str = "\
+\"\"\"The keyword arguments of `milepost.serve`: a name and a type for each setting.
+
+Written by `milepost reference` (`make docs`); change crates/config/src/options_table/rows.rs instead.
+\"\"\"
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Literal, TypeAlias, TypedDict
+
+#: A text, or what is written as one.
+Text: TypeAlias = str | int | PathLike[str]
+
+
+class Settings(TypedDict, total=False):
+    \"\"\"What `milepost.serve` takes; docs/reference/options.md explains each.\"\"\"
+
+";
+
 /// The whole page.
 pub(crate) fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -36,6 +55,24 @@ pub(crate) fn page() -> String {
         }
     }
     page
+}
+
+/// The types of the keyword arguments of `milepost.serve`, as a module of Python
+/// (python/milepost/_settings.py is its committed output).
+pub(crate) fn keywords() -> String {
+    let mut text = KEYWORDS_HEAD.to_owned();
+    for setting in SettingGroup::ALL.iter().flat_map(|group| group.settings()) {
+        let is_keyword = setting.form() != FlagForm::Argument;
+        if let Some(kind) = setting.python_type().filter(|_| is_keyword) {
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "    {}: {kind}\n    \"\"\"{}.\"\"\"",
+                setting.key, setting.help
+            );
+        }
+    }
+    text
 }
 
 /// The manual page of `milepost serve`, for `man -l`.
@@ -115,6 +152,19 @@ mod tests {
         assert!(
             committed == page(),
             "docs/reference/options.md is old: run `make docs`"
+        );
+    }
+
+    #[test]
+    fn the_types_of_keyword_arguments_are_the_committed_ones() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../python/milepost/_settings.py"
+        );
+        let committed = std::fs::read_to_string(file).unwrap();
+        assert!(
+            committed == keywords(),
+            "python/milepost/_settings.py is old: run `make docs`"
         );
     }
 

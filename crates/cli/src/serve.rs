@@ -27,12 +27,12 @@ use crate::{COULD_NOT, DONE, environment, process};
 /// Serves until it is told to stop.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     let Some(number) = std::env::var_os(HANDOVER) else {
-        return supervise(matches, host, None);
+        return or_say(supervise(matches, host, None));
     };
     match supervisor::receive(&number) {
         Ok(Handed::Process(channel)) => process::run(channel, host),
         Ok(Handed::Probe(payload)) => probe(&payload),
-        Ok(Handed::Succession(state)) => supervise(matches, host, Some(*state)),
+        Ok(Handed::Succession(state)) => or_say(supervise(matches, host, Some(*state))),
         Err(error) => {
             let cause = format!("names nothing that was handed over: {error}");
             let hint = "it is set by milepost itself for the processes that it starts";
@@ -42,6 +42,31 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
             COULD_NOT
         }
     }
+}
+
+/// The same for a program that calls it.
+///
+/// # Errors
+/// What is wrong with the settings; then nothing was started.
+pub(crate) fn from_program(
+    matches: &ArgMatches,
+    host: Option<&dyn AppHost>,
+) -> Result<i32, Vec<Failure>> {
+    supervise(matches, host, None)
+        .map_err(|messages| messages.into_iter().map(Failure::from).collect())
+}
+
+/// What is wrong with the settings.
+pub(crate) fn faults(matches: &ArgMatches) -> Vec<Failure> {
+    let messages = first(matches).err().unwrap_or_default();
+    messages.into_iter().map(Failure::from).collect()
+}
+
+fn or_say(ended: Result<i32, Vec<Message>>) -> i32 {
+    ended.unwrap_or_else(|messages| {
+        message::say_all(&messages);
+        COULD_NOT
+    })
 }
 
 /// Whether this program could succeed one with this configuration.
@@ -81,14 +106,14 @@ pub(crate) fn load_app(
     host.load(app, &facts).map_err(Message::from)
 }
 
-fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Succession>) -> i32 {
-    let started = match environment::current_dir() {
-        Ok(folder) => folder,
-        Err(message) => {
-            message.say();
-            return COULD_NOT;
-        }
-    };
+/// # Errors
+/// What is wrong with the settings or with the folder.
+fn supervise(
+    matches: &ArgMatches,
+    host: Option<&dyn AppHost>,
+    state: Option<Succession>,
+) -> Result<i32, Vec<Message>> {
+    let started = environment::current_dir().map_err(|fault| vec![fault])?;
     let reread = |overrides: &Overrides| read_again(matches, &started, overrides);
     let understand = |payload: &Payload| understand(payload);
     let around = SupervisorEnvironment {
@@ -102,21 +127,16 @@ fn supervise(matches: &ArgMatches, host: Option<&dyn AppHost>, state: Option<Suc
     };
     let ended = match state {
         Some(state) => supervisor::succeed(state, around),
-        None => match first(matches) {
-            Ok(fresh) => {
-                environment::raise_open_files(supervisor_files(&fresh.loaded.config));
-                supervisor::run(fresh, around)
-            }
-            Err(messages) => {
-                message::say_all(&messages);
-                return COULD_NOT;
-            }
-        },
+        None => {
+            let fresh = first(matches)?;
+            environment::raise_open_files(supervisor_files(&fresh.loaded.config));
+            supervisor::run(fresh, around)
+        }
     };
-    ended.unwrap_or_else(|fault| {
+    Ok(ended.unwrap_or_else(|fault| {
         start_fault(&fault).say();
         COULD_NOT
-    })
+    }))
 }
 
 /// Descriptors of the supervisor: sockets, a channel and a pidfd for each process of two generations, and

@@ -7,19 +7,24 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use config::failure::Failure;
+use config::typed::HookMoment;
 use ipc::{Channel, ProcessEvent, ReceivedMessage, SupervisorCommand};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use server::handler::Handler;
 
+use crate::hooks::Hooks;
 use crate::host::{AppHost, Forked};
 use crate::process::{self, Begun};
 use crate::{COULD_NOT, DONE};
 
 /// Imports, waits for orders to fork; in a forked process, serves.
 pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
-    let handler = match process::handler(&begun, host) {
+    let hooks = Hooks::new(&begun.config, host);
+    let handler = match imported(&begun, &hooks, host) {
         Ok(handler) => handler,
         Err(failure) => return process::fail(&begun.channel, &failure),
     };
@@ -39,11 +44,37 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
         Some(channel) => {
             drop(begun);
             match process::begin(channel) {
-                Ok(begun) => process::serve_with(begun, handler, Some(host)),
+                Ok(begun) => serve_forked(begun, &hooks, handler, host),
                 Err(code) => code,
             }
         }
         None => DONE,
+    }
+}
+
+/// The application, and the functions that its processes will call: all that the import makes is to be shared.
+fn imported(
+    begun: &Begun,
+    hooks: &Hooks<'_>,
+    host: Option<&dyn AppHost>,
+) -> Result<Option<Arc<dyn Handler>>, Failure> {
+    let handler = process::handler(begun, host)?;
+    hooks.find()?;
+    if begun.identity.reloads {
+        hooks.call(HookMoment::OnReload)?;
+    }
+    Ok(handler)
+}
+
+fn serve_forked(
+    begun: Begun,
+    hooks: &Hooks<'_>,
+    handler: Option<Arc<dyn Handler>>,
+    host: &dyn AppHost,
+) -> i32 {
+    match hooks.call(HookMoment::PostFork) {
+        Ok(()) => process::serve_with(begun, hooks, handler, Some(host)),
+        Err(failure) => process::fail(&begun.channel, &failure),
     }
 }
 

@@ -279,7 +279,7 @@ mod tests {
         said! { r"
         srve a:b => `srve`: unknown command > did you mean `milepost serve`?
         shop:app => `shop:app`: unknown command > to serve an application: `milepost serve shop:app`
-        zzz => `zzz`: unknown command > the commands are serve, check, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, help, version
+        zzz => `zzz`: unknown command > the commands are serve, check, init, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, help, version
         serve --acept-batch 3 => `--acept-batch`: unknown flag > did you mean `--accept-batch`?
         serve --max-conections=3 => `--max-conections`: unknown flag > did you mean `--max-connections`?
         whatif --objectiv x => `--objectiv`: unknown flag > did you mean `--objective`?

@@ -1,19 +1,18 @@
 //! The seam to Python, with a host that only counts: when applications are loaded, and with which facts.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cli::{AppFacts, AppHost, Failure, Forked};
-use config::typed::App;
+use config::typed::{App, Hook};
 use server::handler::Handler;
 
 /// Refuses every application and remembers what it was asked.
 #[derive(Default)]
 struct Refusing {
-    asked: RefCell<Vec<(String, AppFacts)>>,
+    asked: Mutex<Vec<(String, AppFacts)>>,
 }
 
 impl AppHost for Refusing {
@@ -23,11 +22,22 @@ impl AppHost for Refusing {
 
     fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure> {
         let name = format!("{}:{} {}", app.module, app.attribute, app.factory);
-        self.asked.borrow_mut().push((name, *facts));
+        self.asked
+            .lock()
+            .expect("no test panics with it")
+            .push((name, *facts));
         Err(Failure {
             message: format!("`{}`: no such module", app.module),
             ..Failure::default()
         })
+    }
+
+    fn find_hook(&self, _: &App, _: &Hook) -> Result<(), Failure> {
+        unreachable!("there is no hook")
+    }
+
+    fn call_hook(&self, _: &App, _: &Hook) -> Result<(), Failure> {
+        unreachable!("there is no hook")
     }
 
     fn detached(&self, _: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
@@ -72,7 +82,11 @@ fn check(line: &str, code: i32, asked: &[(&str, bool)]) {
             )
         })
         .collect();
-    assert_eq!(*host.asked.borrow(), expect, "{line}");
+    assert_eq!(
+        *host.asked.lock().expect("no test panics with it"),
+        expect,
+        "{line}"
+    );
 }
 
 #[test]

@@ -18,7 +18,9 @@ use super::parse::pools::{PoolRuleTable, PoolTable};
 use super::parse::rules::ErrorPageTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
-use super::typed::{CacheRule, Config, FixedReply, LogForm, PoolConfig, RedirectConfig, Rewrite};
+use super::typed::{
+    CacheRule, Config, FixedReply, Hook, LogForm, PoolConfig, RedirectConfig, Rewrite,
+};
 
 /// An address and the length of its prefix.
 pub(super) type ClientNetwork = (std::net::IpAddr, u8);
@@ -32,6 +34,7 @@ pub(super) struct Draft {
     pub chdir: Option<PathBuf>,
     pub root_path: String,
     pub factory: bool,
+    pub hooks: Vec<Placed<Hook>>,
     pub drivers: Option<usize>,
     /// `None`: as many as there are processors.
     pub processes: Option<usize>,

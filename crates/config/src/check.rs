@@ -19,7 +19,7 @@ use super::Loaded;
 use super::builder::{Cpus, Draft, Placed};
 use super::fault::{ConfigFault, Origin};
 use super::parse::bind::BindName;
-use super::typed::{App, Bind, StaticMount};
+use super::typed::{App, Bind, Hook, StaticMount};
 
 pub use descriptors::open_files_needed;
 
@@ -56,6 +56,7 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     check.limits(draft);
     let mut config = draft.config.clone();
     config.app = check.app(draft);
+    config.hooks = check.hooks(draft);
     config.statics = check.statics(draft);
     check.fallbacks(draft, &mut config.statics);
     config.file_serving.cache_control = check.cache_rules(draft);
@@ -151,6 +152,13 @@ impl Check<'_> {
             app_dir: self.absolute(&draft.app_dir),
             root_path: draft.root_path.clone(),
         })
+    }
+
+    fn hooks(&mut self, draft: &Draft) -> Vec<Hook> {
+        if !draft.hooks.is_empty() && draft.app.is_none() {
+            self.vain("hooks", "there is no application");
+        }
+        Placed::values(&draft.hooks)
     }
 
     fn statics(&mut self, draft: &Draft) -> Vec<StaticMount> {

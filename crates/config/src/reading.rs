@@ -324,7 +324,7 @@ impl TomlFile<'_> {
         }))
     }
 
-    /// `"/url" = "dir"` is the same as `"/url=dir"` in a list.
+    /// `"/url" = "dir"` is the same as `"/url=dir"` in a list, and an array of texts is several of them.
     fn pairs(&mut self, setting: &Setting, table: &dyn TableLike, name: &str) -> Vec<SettingValue> {
         let mut entries = Vec::new();
         for (key, item) in table.iter() {
@@ -338,10 +338,18 @@ impl TomlFile<'_> {
                 self.faults.push(fault.with_hint(hint));
                 continue;
             }
-            match item.as_value().and_then(plain) {
-                Some(value) => entries.push(SettingValue::text(format!("{key}={value}"), origin)),
-                None => self.faults.push(wrong_type(origin, item, setting)),
-            }
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            let values: Option<Vec<String>> = match item.as_value() {
+                Some(Value::Array(array)) => array.iter().map(text).collect(),
+                value => value.and_then(plain).map(|value| vec![value]),
+            };
+            let Some(values) = values else {
+                self.faults.push(wrong_type(origin, item, setting));
+                continue;
+            };
+            let entry =
+                |value: &String| SettingValue::text(format!("{key}={value}"), origin.clone());
+            entries.extend(values.iter().map(entry));
         }
         entries
     }

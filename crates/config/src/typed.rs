@@ -24,6 +24,7 @@ macro_rules! defaults {
     (@ $value:expr) => { $value };
 }
 
+mod hooks;
 mod logs;
 mod pools;
 mod processes;
@@ -37,6 +38,7 @@ use telemetry::Nanos;
 use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
+pub use hooks::{Hook, HookMoment};
 pub use logs::{
     AccessLog, ErrorLog, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy, LogTarget,
     Logs, RequestIds, Rotation,
@@ -58,6 +60,8 @@ defaults! {
         pub listen: Listen,
         /// The Python application, if one is served.
         pub app: Option<App>,
+        /// Functions that are called when something happens to a process, in the order given.
+        pub hooks: Vec<Hook>,
         /// Folders of files, the longest URL prefix first after checking.
         pub statics: Vec<StaticMount>,
         /// Pools of threads that run the application. The first is there always, takes what no rule gives to

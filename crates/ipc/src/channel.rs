@@ -140,6 +140,9 @@ pub struct Identity {
     pub slot: usize,
     /// Its part of the file of all counters; none for a template.
     pub segment: Option<Segment>,
+    /// It is the first new process of a reload, which calls `hooks.on_reload`.
+    #[serde(default)]
+    pub reloads: bool,
 }
 
 /// What a process is to be.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cli::{AppFacts, AppHost, Failure, Forked};
-use config::typed::App;
+use config::typed::{App, Hook};
 use ipc::HANDOVER;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -24,6 +24,8 @@ pub struct Host {
     /// The working folder at the start: relative paths of the command line are meant from there, however
     /// often the configuration or the application changes it later.
     started_in: PathBuf,
+    /// What starts the command, where that is not how this process was started.
+    program: Option<Vec<OsString>>,
 }
 
 impl Host {
@@ -31,7 +33,21 @@ impl Host {
     pub fn here() -> Host {
         // A folder that was deleted has no name any more; then nothing relative can be found anyway.
         let started_in = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Host { started_in }
+        Host {
+            started_in,
+            program: None,
+        }
+    }
+
+    /// The same, started anew as `python OPTIONS -m milepost WORDS`.
+    pub(crate) fn started_by(self, options: Vec<OsString>, words: &[OsString]) -> Host {
+        let own = self.command().into_iter().next();
+        let start = ["-m".into(), "milepost".into()];
+        let words = options.into_iter().chain(start).chain(words.to_vec());
+        Host {
+            program: Some(own.into_iter().chain(words).collect()),
+            ..self
+        }
     }
 }
 
@@ -53,6 +69,18 @@ impl AppHost for Host {
         })
     }
 
+    fn find_hook(&self, app: &App, hook: &Hook) -> Result<(), Failure> {
+        Python::attach(|py| import::find_hook(py, app, hook))
+    }
+
+    fn call_hook(&self, app: &App, hook: &Hook) -> Result<(), Failure> {
+        Python::attach(|py| {
+            // A hook may come before the application, and start programs as well.
+            forget_handover(py).map_err(|error| import::fault(HANDOVER, error))?;
+            import::call_hook(py, app, hook)
+        })
+    }
+
     fn detached(&self, body: &mut (dyn FnMut() -> i32 + Send)) -> i32 {
         let body = || {
             let code = body();
@@ -68,7 +96,8 @@ impl AppHost for Host {
     }
 
     fn command(&self) -> Vec<OsString> {
-        Python::attach(|py| command::own(py, &self.started_in))
+        let own = || Python::attach(|py| command::own(py, &self.started_in));
+        self.program.clone().unwrap_or_else(own)
     }
 
     fn modules(&self) -> Vec<PathBuf> {

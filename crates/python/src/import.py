@@ -1,8 +1,10 @@
-"""Importing an application: `module:attribute` becomes a callable, or a `Fault` that says what is wrong and what to do.
+"""Importing an application, or the function of a hook: `module:attribute` becomes a callable, or a `Fault` that says
+what is wrong and what to do.
 
 Embedded by import.rs. A traceback is given only when the application's own module raised.
 """
 
+import difflib
 import importlib
 import inspect
 import os
@@ -28,17 +30,52 @@ class Fault(Exception):
 
 def load(module_name, attribute, is_factory, folder):
     """Imports the module and gives the application in it. `folder` becomes the first of sys.path."""
-    if not sys.path or sys.path[0] != folder:
-        sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module(module_name)
-    except BaseException as error:
-        raise import_fault(module_name, folder, error) from None
+    module = imported(module_name, folder)
     application = find(module, module_name, attribute)
     if is_factory:
         application = call_factory(application)
     check(module, module_name, application, f"{module_name}:{attribute}", is_factory)
     return application
+
+
+def find_hook(module_name, name, folder):
+    """Imports the module and gives the function of a hook in it, which can be called without arguments."""
+    module = imported(module_name, folder)
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        near = difflib.get_close_matches(name, [key for key, value in vars(module).items() if callable(value)])
+        hint = f"did you mean `{module_name}:{near[0]}`?" if near else None
+        raise Fault(f"`{module_name}` has no function `{name}`", hint)
+    if not callable(found):
+        raise Fault(f"{kind(found)} is not callable, so it is no function")
+    if inspect.iscoroutinefunction(found):
+        raise Fault("this is an async function", "write `def`, with `asyncio.run(...)` in it")
+    if cause := mismatch(found):
+        hint = "hooks take no arguments: gunicorn's `server` and `worker` have no counterpart"
+        raise Fault(f"it cannot be called without arguments: {cause}", hint)
+    return found
+
+
+def call_hook(module_name, name, folder):
+    """Calls the function of a hook."""
+    function = find_hook(module_name, name, folder)
+    try:
+        function()
+    except BaseException as error:
+        detail = text_of(error, error.__traceback__.tb_next or error.__traceback__)
+        raise Fault(f"the hook failed: {first_line(error)}", None, detail) from None
+
+
+def imported(module_name, folder):
+    """The module. `folder` becomes the first of sys.path."""
+    if not sys.path or sys.path[0] != folder:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(module_name)
+    except BaseException as error:
+        raise import_fault(module_name, folder, error) from None
 
 
 def import_fault(module_name, folder, error):

@@ -1,4 +1,4 @@
-//! Importing an application: `module:attribute` becomes a callable, or a message that says what is wrong
+//! Importing an application or the function of a hook: `module:attribute` becomes a callable, or a message that says what is wrong
 //! and what to do about it.
 //!
 //! Takes names from the configuration; runs the application's module. What there is to find out about Python objects
@@ -6,9 +6,10 @@
 
 use std::ffi::CStr;
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use cli::Failure;
-use config::typed::App;
+use config::typed::{App, Hook};
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 
@@ -34,26 +35,54 @@ pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>,
         "" => app.module.clone(),
         attribute => format!("{}:{attribute}", app.module),
     };
-    let folder = std::path::absolute(&app.app_dir).unwrap_or_else(|_| app.app_dir.clone());
-    let loaded = PyModule::from_code(py, SOURCE, c"milepost/import.py", c"milepost._import")
-        .and_then(|import| {
-            let asked = (&app.module, &app.attribute, app.factory, folder.as_os_str());
-            import.getattr("load")?.call1(asked)
-        });
-    loaded.map_err(|error| {
-        told(py, &error).map_or_else(
-            // An error of ours, or a signal.
-            || Failure {
-                detail: Some(trace::text(py, &error)),
-                ..fault(&what, &error)
-            },
-            |(cause, hint, detail)| Failure {
-                hint,
-                detail,
-                ..fault(&what, cause)
-            },
-        )
+    let folder = folder(app);
+    let asked = (&app.module, &app.attribute, app.factory, folder.as_os_str());
+    let loaded = functions(py).and_then(|import| import.getattr("load")?.call1(asked));
+    loaded.map_err(|error| failure(py, &what, &error))
+}
+
+/// Imports the function of a hook.
+pub(crate) fn find_hook(py: Python<'_>, app: &App, hook: &Hook) -> Result<(), Failure> {
+    ask_of_hook(py, "find_hook", app, hook)
+}
+
+/// Imports the function of a hook and calls it.
+pub(crate) fn call_hook(py: Python<'_>, app: &App, hook: &Hook) -> Result<(), Failure> {
+    ask_of_hook(py, "call_hook", app, hook)
+}
+
+fn ask_of_hook(py: Python<'_>, name: &str, app: &App, hook: &Hook) -> Result<(), Failure> {
+    let folder = folder(app);
+    let asked = (&hook.module, &hook.function, folder.as_os_str());
+    let done = functions(py).and_then(|import| import.getattr(name)?.call1(asked));
+    done.map(drop).map_err(|error| {
+        let found = failure(py, &hook.target(), &error);
+        let message = format!("`{}`: {}", hook.key(), found.message);
+        Failure { message, ..found }
     })
+}
+
+fn folder(app: &App) -> PathBuf {
+    std::path::absolute(&app.app_dir).unwrap_or_else(|_| app.app_dir.clone())
+}
+
+fn functions(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    PyModule::from_code(py, SOURCE, c"milepost/import.py", c"milepost._import")
+}
+
+fn failure(py: Python<'_>, what: &str, error: &PyErr) -> Failure {
+    told(py, error).map_or_else(
+        // An error of ours, or a signal.
+        || Failure {
+            detail: Some(trace::text(py, error)),
+            ..fault(what, error)
+        },
+        |(cause, hint, detail)| Failure {
+            hint,
+            detail,
+            ..fault(what, cause)
+        },
+    )
 }
 
 /// Cause, hint and traceback of a `Fault` of import.py; texts that are no UTF-8 as far as they are.
@@ -77,8 +106,6 @@ pub(crate) fn turn_on_the_path() -> std::sync::MutexGuard<'static, ()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     /// Message, hint and traceback for `module:attribute` in a folder with some modules; `None`: it loads.

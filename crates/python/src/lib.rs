@@ -13,6 +13,7 @@ mod import;
 
 mod fork;
 mod modules;
+mod program;
 
 mod wsgi;
 
@@ -45,6 +46,9 @@ mod _milepost {
     use crate::downstream::downstream;
 
     #[pymodule_export]
+    use crate::program::{SettingsError, serve};
+
+    #[pymodule_export]
     use crate::wsgi::RequestTimeout;
 
     #[pymodule_init]
@@ -56,6 +60,8 @@ mod _milepost {
 /// Run the command `milepost` with `argv` (program name first) and give its exit code.
 #[pyfunction]
 fn main(argv: Vec<OsString>) -> i32 {
+    // A program that calls `serve` while it is imported is in a process that this has started.
+    let _running = program::Running::begin();
     host::fill_standard_streams();
     cli::run(argv, Some(&host::Host::here()))
 }

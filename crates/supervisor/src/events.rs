@@ -14,6 +14,12 @@ use config::failure::Failure;
 use ipc::payload;
 use ipc::{ProcessEvent, Role};
 
+/// Most templates that cannot fork have threads, such as those that export spans.
+const UNFORKED_HINT: &str = "start them in the hook `post_fork`, which runs in each process after the fork:\n\
+    [hooks]\n\
+    post_fork = \"MODULE:FUNCTION\"\n\
+    or leave out `preload`: then each process imports the application itself";
+
 impl Supervisor<'_> {
     /// Takes note of all children that have exited, the grandchildren of templates included.
     pub(super) fn reap(&mut self) {
@@ -151,7 +157,7 @@ impl Supervisor<'_> {
             }
             ProcessEvent::NotForked { cause } => {
                 let failure = Failure::new(format!("the template cannot fork: {cause}"))
-                    .with_hint("without `preload` each process imports the application itself");
+                    .with_hint(UNFORKED_HINT);
                 self.not_forked(generation, failure);
             }
             ProcessEvent::ChildEnded { pid, wait_status } => {

@@ -436,6 +436,8 @@ impl<'s> Supervisor<'s> {
             generation.count()
         );
         let is_forked = role == Role::Serving && generation.has_template();
+        let is_first = role == Role::Template || (slot == 0 && !is_forked);
+        let reloads = is_first && self.plan.next() == Some(id) && self.plan.serving().is_some();
 
         let bounds = Bounds::new(&generation.config.processes.recycling, chance());
         let file = generation.file.try_clone();
@@ -464,6 +466,7 @@ impl<'s> Supervisor<'s> {
                 generation: id,
                 slot,
                 segment: process.segment,
+                reloads,
             };
             process.tell(SupervisorCommand::Begin(identity), fds);
             Ok(process)

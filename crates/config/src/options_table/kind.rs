@@ -129,6 +129,41 @@ impl Setting {
         self.words().1
     }
 
+    /// In TOML its parts may be an array.
+    pub fn is_joined(&self) -> bool {
+        self.kind.is_joined()
+    }
+
+    /// It takes names with a value each.
+    pub fn has_pairs(&self) -> bool {
+        self.kind.has_pairs()
+    }
+
+    /// The type of a value in Python's notation; nothing for tables. `Text` is `str | int | PathLike[str]`.
+    pub fn python_type(&self) -> Option<String> {
+        let text = match self.kind {
+            SettingKind::Number {
+                unit: Unit::Count, ..
+            } => "int",
+            SettingKind::Number { .. } => "float | str",
+            SettingKind::Switch { .. } => "bool",
+            SettingKind::Choice { names, .. } => {
+                let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+                return Some(format!("Literal[{}]", names.join(", ")));
+            }
+            SettingKind::Text { form, .. } => match form {
+                TextForm::Joined => "Text | Sequence[str]",
+                TextForm::Plain | TextForm::Named(_) | TextForm::Range => "Text",
+            },
+            SettingKind::List { toml, .. } => match toml {
+                ListForm::Pairs => "Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]",
+                ListForm::Texts | ListForm::Tables { .. } => "Text | Sequence[Text]",
+            },
+            SettingKind::Tables { .. } => return None,
+        };
+        Some(text.to_owned())
+    }
+
     /// The placeholder of its kind, and what a value looks like in TOML.
     fn words(&self) -> (&'static str, &'static str) {
         match self.kind {

@@ -198,6 +198,13 @@ settings! {
     /// during its import, and connections that it opens there are shared by all processes. A replaced process is
     /// forked again without an import; a reload imports the application again.
     preload in Processes { aliases: &["preload_app"], default: "false" } = switch() => config.processes.preload;
+    /// Function to call at a moment of a process's life (repeatable)
+    /// `post_fork` runs in each serving process, right after the fork with `preload`, otherwise before the import of
+    /// the application. `worker_ready` runs before the first request, `worker_exit` after the last. `on_reload` runs
+    /// once in the first new process of a reload. The functions take no arguments. In TOML the setting may also be a
+    /// table: `[hooks]` with `post_fork = "shop.hooks:connect"`.
+    hooks in Processes { aliases: &["hook"], placeholder: "HOOK=NAME" }
+        = list("HOOK=MODULE:FUNCTION (as `post_fork=shop.hooks:connect`)", ListForm::Pairs, parse::hook) => hooks;
     /// Maximum time a new process may take to start, or off
     /// Most of this time is the import of the application. A process that exceeds it counts as failed.
     start_timeout in Processes { placeholder: "DURATION", default: "2m" }

@@ -52,6 +52,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("user", "www"),
     ("group", "33"),
     ("preload", "true"),
+    ("hooks", "worker_exit=shop.hooks:flush"),
     ("start_timeout", "5m"),
     ("heartbeat_timeout", "off"),
     ("process_requests_max", "1000"),

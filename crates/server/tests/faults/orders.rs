@@ -55,6 +55,7 @@ fn a_supervisor_reads_what_a_process_counts() {
             generation: 1,
             slot: 0,
             segment: Some(segment),
+            reloads: false,
         },
         counters: Some(counters.file().try_clone_to_owned().unwrap()),
         ready: ProcessEvent::Ready {

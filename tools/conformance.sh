@@ -1,0 +1,22 @@
+#!/bin/sh
+# `make conformance`: the tests that need servers of others, such as Redis and PostgreSQL.
+#
+# Takes MILEPOST_WHEEL_PROFILE (cargo profile of the wheel, default quick) and arguments for pytest. Servers that are
+# missing are installed from apt where this may be done, and named otherwise. Gives the exit code of pytest, or 2 when
+# something is missing. The tests start the servers themselves, each on a port of its own.
+set -u
+. "$(dirname "$0")/common.sh"
+cd "$root" || exit 2
+
+need_toolchains redis-server postgres
+results=$(mktemp -d) || exit 2
+trap 'rm -rf "$results"' EXIT
+cat tests/requirements.txt tests/requirements-conformance.txt >"$results/requirements.txt"
+venv=$(venv conformance "$PYTHON" "$results/requirements.txt") || exit 2
+
+MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
+    "$venv/bin/python" -m pip wheel -q --no-deps --wheel-dir "$results/wheel" "$root" || exit 2
+"$venv/bin/python" -m pip install -q --no-deps --force-reinstall "$results"/wheel/*.whl || exit 2
+
+# From elsewhere: the tests must see the wheel, never the folder python/ of the checkout.
+cd / && "$venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" -m conformance -rs "$@"
