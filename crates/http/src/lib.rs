@@ -39,7 +39,7 @@ mod request_start;
 pub use body::{BodyDecoder, Decoded};
 pub use coding::{AcceptEncoding, quality};
 pub use fields::{Marks, is_field_value};
-pub use forwarded::{Forwarded, ForwardedForm, forwarded};
+pub use forwarded::{Forwarded, ForwardedFault, ForwardedField, ForwardedFields, forwarded};
 pub use head::{
     BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Method, RequestHead, Scheme, Span,
     Version,
