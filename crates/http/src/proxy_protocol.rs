@@ -23,6 +23,8 @@ pub struct ProxiedEnds {
     pub client: SocketAddr,
     /// What the client connected to.
     pub local: SocketAddr,
+    /// Whether the client spoke TLS with the proxy, as far as version 2 says so (`PP2_CLIENT_SSL`).
+    pub is_tls: bool,
 }
 
 /// What the first bytes of a connection are.
@@ -123,7 +125,11 @@ fn version_1_ends(line: &str) -> Option<Option<ProxiedEnds>> {
         "TCP6" => client.is_ipv6() && local.is_ipv6(),
         _ => false,
     };
-    (is_of_family && words.next().is_none()).then_some(Some(ProxiedEnds { client, local }))
+    (is_of_family && words.next().is_none()).then_some(Some(ProxiedEnds {
+        client,
+        local,
+        is_tls: false,
+    }))
 }
 
 fn port(text: &str) -> Option<u16> {
@@ -171,14 +177,33 @@ where
     let (client_ip, rest) = body.split_first_chunk::<N>()?;
     let (local_ip, rest) = rest.split_first_chunk::<N>()?;
     let (client_port, rest) = rest.split_first_chunk::<2>()?;
-    let (local_port, _) = rest.split_first_chunk::<2>()?;
+    let (local_port, rest) = rest.split_first_chunk::<2>()?;
     let end = |ip: &[u8; N], port: &[u8; 2]| {
         SocketAddr::new(IpAddr::from(*ip), u16::from_be_bytes(*port))
     };
     Some(ProxiedEnds {
         client: end(client_ip, client_port),
         local: end(local_ip, local_port),
+        is_tls: is_tls(rest),
     })
+}
+
+/// Whether the vectors behind the addresses say that the client spoke TLS (section 2.2.6 of the specification). One
+/// that is not whole ends them.
+fn is_tls(mut vectors: &[u8]) -> bool {
+    const TYPE_SSL: u8 = 0x20;
+    const CLIENT_SSL: u8 = 0x01;
+    while let Some((&[kind, high, low], rest)) = vectors.split_first_chunk() {
+        let bytes = usize::from(u16::from_be_bytes([high, low]));
+        let Some((value, rest)) = rest.split_at_checked(bytes) else {
+            return false;
+        };
+        if kind == TYPE_SSL {
+            return value.first().is_some_and(|client| client & CLIENT_SSL != 0);
+        }
+        vectors = rest;
+    }
+    false
 }
 
 #[cfg(test)]
@@ -191,6 +216,7 @@ mod tests {
         Some(ProxiedEnds {
             client: client.parse().unwrap(),
             local: local.parse().unwrap(),
+            is_tls: false,
         })
     }
 
@@ -291,6 +317,16 @@ mod tests {
             &version_2_of(0x21, 0x11, &[&tcp4[..], &[3, 0, 1, 7]].concat()),
             expect,
         );
+        let secured = [&tcp4[..], &[3, 0, 1, 7, 0x20, 0, 5, 1, 0, 0, 0, 0]].concat();
+        check_complete(
+            &version_2_of(0x21, 0x11, &secured),
+            expect.map(|ends| ProxiedEnds {
+                is_tls: true,
+                ..ends
+            }),
+        );
+        let cut = [&tcp4[..], &[0x20, 0, 5, 1]].concat();
+        check_complete(&version_2_of(0x21, 0x11, &cut), expect);
         let mut tcp6 = [0; 36];
         (tcp6[15], tcp6[31], tcp6[33], tcp6[35]) = (1, 2, 3, 4);
         check_complete(&version_2_of(0x21, 0x21, &tcp6), ends("[::1]:3", "[::2]:4"));
