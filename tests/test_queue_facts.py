@@ -140,7 +140,7 @@ def before_s(client: Client, *fields: str) -> float:
     ["t={:.3f}", "{:.6f}", "t={:.0f}000", "{:.0f}000000", "t={:.0f}000000000"],
 )
 def test_a_trusted_proxy_tells_of_the_time_before(served: Callable[..., Milepost], form: str) -> None:
-    server = served("--request-start-from", "127.0.0.2", "--queue-timeout", "1h")
+    server = served("--trusted-proxies", "127.0.0.2", "--queue-timeout", "1h")
     # Rounded up to a second, or cut.
     started = form.format(time.time() - WAITED_S)
     with connect_from("127.0.0.2", server) as client:
@@ -156,7 +156,7 @@ def test_a_trusted_proxy_tells_of_the_time_before(served: Callable[..., Milepost
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--request-start-from", "127.0.0.2", "--request-start-from", "10.0.0.0/8")]
+    "arguments", [("--trusted-proxies", "off"), ("--trusted-proxies", "127.0.0.2, 10.0.0.0/8")]
 )
 def test_nobody_else_is_believed(served: Callable[..., Milepost], arguments: tuple[str, ...]) -> None:
     server = served(*arguments)
@@ -172,7 +172,7 @@ def started() -> str:
 
 def test_what_waited_too_long_in_front_is_refused(served: Callable[..., Milepost]) -> None:
     minutes = ("--queue-timeout", "4m", "--overload-timeout", "4m")
-    server = served("--request-start-from", "127.0.0.1", *minutes)
+    server = served("--trusted-proxies", "127.0.0.1", *minutes)
     with server.connect() as client:
         assert client.ask("GET", "/", started()).status == 503
     with server.connect() as client:
@@ -181,7 +181,7 @@ def test_what_waited_too_long_in_front_is_refused(served: Callable[..., Milepost
     assert sum('cause="waited too long' in line for line in server.lines) == 1
 
 
-def test_a_unix_socket_is_believed_where_anybody_is(served: Callable[..., Milepost], tmp_path: Path) -> None:
-    options = ("--request-start-from", "192.0.2.1", "--queue-timeout", "1h")
+def test_a_unix_socket_of_our_own_user_is_believed(served: Callable[..., Milepost], tmp_path: Path) -> None:
+    options = ("--trusted-proxies", "unix", "--queue-timeout", "1h")
     with served(*options, bind=f"unix:{tmp_path}/s").connect() as client:
         assert WAITED_S - 1 <= before_s(client, started()) < WAITED_S + DEADLINE_S

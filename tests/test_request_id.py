@@ -16,9 +16,9 @@ MADE = re.compile(r"[0-9a-f]{16}")
 HEADER = "X-Request-Id"
 SHOWN = ("--request-id-header", "x-request-id")
 #: Our clients are the trusted ones.
-TRUSTING = (*SHOWN, "--request-id-trust", "127.0.0.0/8")
+TRUSTING = (*SHOWN, "--trusted-proxies", "127.0.0.0/8")
 #: Our clients are not.
-WARY = (*SHOWN, "--request-id-trust", "192.0.2.1")
+WARY = (*SHOWN, "--trusted-proxies", "192.0.2.1, unix")
 
 
 def logged(server: Milepost) -> list[str]:

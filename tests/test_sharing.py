@@ -284,7 +284,17 @@ def test_a_client_with_many_connections_is_refused_and_others_are_not(
     serve: Callable[..., Milepost],
 ) -> None:
     server = serve(
-        *("zoo:app", "--client-connections-max", "3", "--drivers", "2", "--status-path", "/-/status"),
+        *(
+            "zoo:app",
+            "--trusted-proxies",
+            "off",
+            "--client-connections-max",
+            "3",
+            "--drivers",
+            "2",
+            "--status-path",
+            "/-/status",
+        ),
     )
     clients = open_from(server, *["127.0.0.2"] * 3)
     for _ in range(3):
@@ -329,7 +339,7 @@ def open_from_when_there_is_room(server: Milepost, source: str) -> list[Client]:
 
 def test_clients_are_told_apart_by_their_network(serve: Callable[..., Milepost]) -> None:
     server = serve(
-        *("zoo:app", "--client-connections-max", "2", "--client-prefix-v4", "24"),
+        *("zoo:app", "--trusted-proxies", "off", "--client-connections-max", "2", "--client-prefix-v4", "24"),
         *("--status-path", "/-/status"),
     )
     clients = open_from(server, "127.0.5.1", "127.0.5.200")
@@ -347,7 +357,7 @@ def test_clients_of_one_v6_network_are_one(serve: Callable[..., Milepost]) -> No
             probe.bind(("::1", 0))
     except OSError as error:
         pytest.skip(f"no ::1 here: {error}")
-    server = serve("zoo:app", "--client-connections-max", "2", bind="[::1]:0")
+    server = serve("zoo:app", "--trusted-proxies", "off", "--client-connections-max", "2", bind="[::1]:0")
     clients = open_from(server, "::1", "::1")
     is_refused(server, "::1")
     for client in clients:
@@ -359,7 +369,7 @@ def test_clients_of_one_v6_network_are_one(serve: Callable[..., Milepost]) -> No
 
 def test_a_v4_client_of_a_v6_socket_is_its_v4_address(serve: Callable[..., Milepost]) -> None:
     try:
-        server = serve("zoo:app", "--client-connections-max", "2", bind="[::]:0")
+        server = serve("zoo:app", "--trusted-proxies", "off", "--client-connections-max", "2", bind="[::]:0")
     except AssertionError as error:
         pytest.skip(f"no v6 here: {error}")
     port = server.address[1]

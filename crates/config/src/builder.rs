@@ -22,9 +22,6 @@ use super::typed::{
     CacheRule, Config, FixedReply, Hook, LogForm, PoolConfig, RedirectConfig, Rewrite,
 };
 
-/// An address and the length of its prefix.
-pub(super) type ClientNetwork = (std::net::IpAddr, u8);
-
 /// What has been understood so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
@@ -59,7 +56,6 @@ pub(super) struct Draft {
     pub health_reserve: (usize, usize),
     pub pools: Vec<Placed<PoolTable>>,
     pub pool_rules: Vec<Placed<PoolRuleTable>>,
-    pub request_start_from: Vec<Placed<ClientNetwork>>,
     /// Empty: none.
     pub slow_pool: String,
     pub slow_after: Nanos,
@@ -69,7 +65,6 @@ pub(super) struct Draft {
     pub log_form: Option<LogForm>,
     /// `None`: off.
     pub error_logs: Vec<Placed<Option<ErrorLogTable>>>,
-    pub request_id_trust: Vec<Placed<ClientNetwork>>,
     origins: BTreeMap<&'static str, Origin>,
 }
 

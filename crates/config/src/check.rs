@@ -65,8 +65,6 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
     check.pools(draft, &mut config);
-    config.request_start_from = Placed::values(&draft.request_start_from);
-    config.request_ids.trust = Placed::values(&draft.request_id_trust);
     config.binds = check.binds(draft);
     config.processes.count = check.processes_count(draft);
     config.listen.drivers = check.drivers(draft, config.processes.count);

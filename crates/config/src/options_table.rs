@@ -91,6 +91,8 @@ groups! {
     Rules "redirects" "Redirects and error pages"
     /// Addresses, drivers, accepting.
     Listening "listening" "Listening"
+    /// Proxies in front.
+    Proxies "proxies" "Behind a proxy"
     /// Serving processes and their supervisor.
     Processes "processes" "Processes"
     /// Pool threads and their queue.

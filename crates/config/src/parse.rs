@@ -10,6 +10,7 @@ mod hooks;
 pub(crate) mod logs;
 pub(crate) mod pools;
 mod processes;
+pub(crate) mod proxies;
 pub(crate) mod rules;
 pub(crate) mod value;
 
@@ -22,12 +23,13 @@ use crate::builder::{AppName, Cpus, StaticEntry};
 use bind::BindName;
 use value::Unit;
 
-pub(crate) use clients::{client_connections, client_network, rate, request_id_header};
+pub(crate) use clients::{client_connections, rate, request_id_header};
 pub(crate) use files::{codings, media_types};
 pub(crate) use hooks::hook;
 pub(crate) use logs::{form, interval, keep_len, rotate_size, target};
 pub(crate) use pools::{reserve, run_time, slow_pool, threads};
 pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
+pub(crate) use proxies::{forwarded_headers, groups, peers};
 
 /// What should have been written instead, where that can be said.
 pub(crate) type Hint = Option<String>;

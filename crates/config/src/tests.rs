@@ -12,6 +12,7 @@ mod others;
 mod pages;
 mod pools;
 mod processes;
+mod proxies;
 mod rules;
 mod said;
 mod shares;

@@ -28,6 +28,7 @@ mod hooks;
 mod logs;
 mod pools;
 mod processes;
+mod proxies;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -47,6 +48,7 @@ pub use pools::{PoolConfig, PoolRule, SlowPool};
 pub use processes::{
     ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
 };
+pub use proxies::{PeerSet, Proxies, UnixPeers};
 
 defaults! {
     /// The whole configuration of one serving process.
@@ -69,8 +71,8 @@ defaults! {
         pub pools: Vec<PoolConfig> = vec![PoolConfig::default()],
         /// Which requests go to which pool, and how much they matter; the narrowest rule counts.
         pub pool_rules: Vec<PoolRule>,
-        /// Clients whose `X-Request-Start` is taken, as addresses and prefix lengths. Unix sockets are trusted.
-        pub request_start_from: Vec<(std::net::IpAddr, u8)>,
+        /// Proxies in front, and what is believed of them.
+        pub proxies: Proxies,
         /// Requests that run longer than this have their thread's stack in the error log, once each.
         pub slow_request: Option<Nanos>,
         /// Where requests go whose like have been slow.

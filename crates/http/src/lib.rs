@@ -32,16 +32,22 @@ mod response;
 pub mod date;
 pub mod target;
 
+mod forwarded;
+mod proxy_protocol;
 mod request_start;
 
 pub use body::{BodyDecoder, Decoded};
 pub use coding::{AcceptEncoding, quality};
 pub use fields::{Marks, is_field_value};
+pub use forwarded::{Forwarded, ForwardedFault, ForwardedField, ForwardedFields, forwarded};
 pub use head::{
     BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Method, RequestHead, Scheme, Span,
     Version,
 };
 pub use limits::Limits;
+pub use proxy_protocol::{
+    PROXY_HEADER_BYTES_MAX, ProxiedEnds, ProxyHeader, ProxyHeaderFault, proxy_header,
+};
 pub use refusal::{Cause, Refusal};
 pub use reply_head::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};
 pub use request_start::request_start_ns;

@@ -29,17 +29,20 @@ pub enum By {
     /// The method.
     Method,
     /// The client's address.
+    Client,
+    /// The address of the connection's other end: a proxy's, where one names the client.
     Peer,
 }
 
 impl By {
     /// All of them, by their names.
-    pub const ALL: [(By, &'static str); 6] = [
+    pub const ALL: [(By, &'static str); 7] = [
         (By::Route, "route"),
         (By::Status, "status"),
         (By::Hour, "hour"),
         (By::Pool, "pool"),
         (By::Method, "method"),
+        (By::Client, "client"),
         (By::Peer, "peer"),
     ];
 
@@ -128,6 +131,9 @@ impl Groups {
             By::Route => line.route,
             By::Pool => line.pool,
             By::Method => line.method,
+            By::Client => line.client,
+            // Lines that name one address name the peer as well as the client.
+            By::Peer if line.peer.is_empty() => line.client,
             By::Peer => line.peer,
             By::Status => {
                 self.key

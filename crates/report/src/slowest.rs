@@ -23,7 +23,7 @@ pub struct Slow {
     /// Its status.
     pub status: Option<u16>,
     /// The client.
-    pub peer: Vec<u8>,
+    pub client: Vec<u8>,
     /// The method.
     pub method: Vec<u8>,
     /// The target, or the first line of what was no request.
@@ -59,7 +59,7 @@ impl Slow {
             wall_ns: line.wall_ns,
             utc_offset_secs: line.utc_offset_secs,
             status: line.status,
-            peer: text(line.peer),
+            client: text(line.client),
             method: text(line.method),
             target: text(target),
             route: text(line.route),

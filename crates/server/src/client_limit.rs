@@ -1,6 +1,7 @@
-//! The limit of connections that one client has open: `client_connections_max`.
+//! The limit of what one client has open: `client_connections_max`.
 //!
-//! Takes addresses of accepted connections, gives a permit for each, or the fact that the client has as many as it
+//! Takes addresses of accepted connections, and of clients that a trusted proxy names with each of their requests;
+//! gives a permit for each, or the fact that the client has as many as it
 //! may have. A client is a network prefix, because an attacker with one IPv6 address has 2^64 of them. Knows no
 //! sockets; connections on unix sockets have no address and are not counted.
 
@@ -20,9 +21,9 @@ pub(crate) struct ClientLimit {
     prefix_v6: u8,
 }
 
-/// Permission for one connection; released when it is dropped, on any thread.
+/// Permission for one connection, or for one request of a client behind a proxy; released when it is dropped, on any thread.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub struct Permit {
     taken: Option<(Arc<Counts>, IpNet)>,
 }
 
@@ -55,6 +56,11 @@ impl ClientLimit {
             prefix_v4: prefix_v4.min(32),
             prefix_v6: prefix_v6.min(128),
         }
+    }
+
+    /// Whether there is a limit.
+    pub(crate) fn is_on(&self) -> bool {
+        self.table.is_some()
     }
 
     /// A permit for one more connection from `ip`. An IPv4-mapped address counts as the IPv4 one.

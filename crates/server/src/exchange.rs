@@ -4,24 +4,25 @@
 //! that it passes, and ends in a `Recorder`, exactly once: in the counters, the histograms and the log. `ownership`
 //! says whether the driver or a worker may write its response, `stream` is what both share of it. Touches no socket.
 
+pub use crate::client_limit::Permit;
+
 pub(crate) mod ownership;
 pub(crate) mod stream;
 
 use std::cell::Cell;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
-use smol_str::SmolStr;
+use smol_str::{SmolStr, ToSmolStr};
 use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
 
 use crate::blocking_pool::BlockingPool;
-use crate::networks::Networks;
 use crate::sync::invariant;
 use config::typed::RequestIds;
 use ipc::stats::Stats;
@@ -44,8 +45,11 @@ pub struct Exchange {
     pub rewritten: Option<Box<[u8]>>,
     /// The whole body: an application never sees an incomplete one.
     pub body: Body,
-    /// Both ends of the connection.
+    /// Both ends of the request.
     pub ends: Arc<Ends>,
+    /// Its place among the requests of a client that a proxy names, where those are limited. Given back when the
+    /// exchange ends.
+    pub permit: Option<Permit>,
     /// All else that is known of it.
     pub record: ExchangeRecord,
 }
@@ -239,23 +243,56 @@ impl Body {
     }
 }
 
-/// Both ends of a connection, as text because that is how applications and logs want them. Addresses are
-/// short: they lie in the value itself, and ten thousand idle connections do not scatter those of the active
-/// ones over the heap.
+/// Both ends of a request, as text because that is how applications and logs want them: those of its connection, or
+/// those that a trusted proxy describes. Addresses are short: they lie in the value itself, and ten thousand idle
+/// connections do not scatter those of the active ones over the heap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
-    /// Client's address without port; `unix:` for a unix socket.
+    /// Client's address without port; `unix:` where it is the peer on a unix socket.
+    pub client_host: SmolStr,
+    /// Client's port; empty where it is not known.
+    pub client_port: SmolStr,
+    /// Address of the connection's other end without port; `unix:` for a unix socket.
     pub peer_host: SmolStr,
-    /// Client's port; empty for a unix socket.
-    pub peer_port: SmolStr,
+    /// Whether that end is a trusted proxy.
+    pub is_trusted: bool,
     /// The address that the client connected to; the path for a unix socket.
     pub local_host: SmolStr,
     /// The port that the client connected to; empty for a unix socket.
     pub local_port: SmolStr,
-    /// `http` for now.
+    /// The host that the client asked for, with a port where it named one. `None`: the one of the head.
+    pub host: Option<SmolStr>,
+    /// The path below which the proxy serves this server, without a slash at its end.
+    pub prefix: SmolStr,
+    /// `http` or `https`.
     pub scheme: &'static str,
     /// Index of the listening address, stable for the life of the process.
     pub listener: u16,
+}
+
+/// A client of an IPv6 socket that has an IPv4 address is named by that one.
+pub(crate) fn host_and_port(at: SocketAddr) -> (SmolStr, SmolStr) {
+    (host_text(at.ip()), at.port().to_smolstr())
+}
+
+/// An address as text, an IPv4-mapped one as the IPv4 one.
+pub(crate) fn host_text(ip: IpAddr) -> SmolStr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => ip.to_smolstr(),
+        // By hand: formatting costs 80 ns, and behind a proxy each request may have another client.
+        IpAddr::V4(ip) => {
+            let (mut text, mut len) = ([b'.'; 16], 0);
+            for octet in ip.octets() {
+                for (unit, is_shown) in [(100, octet > 99), (10, octet > 9), (1, true)] {
+                    text[len] = b'0' + octet / unit % 10;
+                    len += usize::from(is_shown);
+                }
+                text[len] = b'.';
+                len += 1;
+            }
+            SmolStr::new(std::str::from_utf8(&text[..len - 1]).unwrap_or_default())
+        }
+    }
 }
 
 /// Names one exchange, for the whole of its way.
@@ -280,7 +317,6 @@ pub enum IdText<'a> {
 /// What all drivers know of ids.
 pub(crate) struct Ids {
     header: Option<String>,
-    trust: Networks,
     seed: u64,
 }
 
@@ -293,7 +329,6 @@ impl Ids {
         let now_ns = now.map_or(0, |now| now.as_nanos());
         Self {
             header: config.header.clone(),
-            trust: Networks::new(&config.trust),
             // Differs from process to process and from start to start: of the kernel's random bytes, which the
             // keys of the hash are, and of the time.
             seed: RandomState::new().hash_one((std::process::id(), now_ns)),
@@ -303,11 +338,6 @@ impl Ids {
     /// What the made ids of this process are mixed with.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
-    }
-
-    /// Whether the ids of a client count; one on a unix socket has no address.
-    pub(crate) fn are_trusted_of(&self, peer: Option<IpAddr>) -> bool {
-        self.header.is_some() && peer.is_none_or(|peer| self.trust.has(peer))
     }
 
     /// The id of the exchange with this number; `head` is that of a client whose ids count.
@@ -420,6 +450,7 @@ impl Recorder {
             id: ended.id.number(),
             phases: ended.phases,
             queued: ended.queued,
+            client: ends.client_host.as_bytes(),
             peer: ends.peer_host.as_bytes(),
             status: ended.status,
             body_bytes: ended.sent_bytes.saturating_sub(ended.head_bytes),
@@ -435,6 +466,9 @@ impl Recorder {
         if head.is_complete() {
             record.request_id = ended.id.given(head).unwrap_or_default();
             fill_from_head(&mut record, head);
+            if let Some(host) = &ends.host {
+                record.host = host.as_bytes();
+            }
         } else {
             record.request_line = first_line(head.bytes);
         }

@@ -78,7 +78,7 @@ struct Asked<'a> {
     path: &'a [u8],
     ends: &'a Ends,
     candidate: OnceCell<Candidate<'a>>,
-    peer: OnceCell<Option<IpAddr>>,
+    client: OnceCell<Option<IpAddr>>,
 }
 
 /// How narrow a rule is; the greater, the narrower.
@@ -113,7 +113,7 @@ impl PoolSelector {
             path,
             ends,
             candidate: OnceCell::new(),
-            peer: OnceCell::new(),
+            client: OnceCell::new(),
         };
         let literal = self.literal.get(path).into_iter().flatten();
         let literal = literal.map(|index| &self.rules[*index]);
@@ -173,15 +173,14 @@ impl Rule {
         // What costs least comes first.
         (self.methods.is_empty() || self.methods.iter().any(|method| method == view.method()))
             && self.path.fits(asked)
-            && self.host.as_ref().is_none_or(|host| host.fits(view))
+            && self.host.as_ref().is_none_or(|host| host.fits(asked))
             && self.header.as_ref().is_none_or(|(name, value)| {
                 let named = |field: &[u8]| field.eq_ignore_ascii_case(name.as_bytes());
                 view.headers().any(|(field, found)| {
                     named(field) && value.as_ref().is_none_or(|value| value == found)
                 })
             })
-            && (self.networks.is_empty()
-                || asked.peer().is_some_and(|peer| self.networks.has(peer)))
+            && (self.networks.is_empty() || asked.client().is_some_and(|ip| self.networks.has(ip)))
     }
 }
 
@@ -245,8 +244,9 @@ impl HostTest {
         }
     }
 
-    fn fits(&self, view: HeadView<'_>) -> bool {
-        let host = host_of(view.authority().unwrap_or_default());
+    fn fits(&self, asked: &Asked<'_>) -> bool {
+        let forwarded = asked.ends.host.as_ref().map(|host| host.as_bytes());
+        let host = host_of(forwarded.or(asked.view.authority()).unwrap_or_default());
         match self {
             HostTest::Whole(whole) => host.eq_ignore_ascii_case(whole),
             HostTest::Beneath(dotted) => {
@@ -264,8 +264,10 @@ impl<'a> Asked<'a> {
     }
 
     /// A client on a unix socket has no address.
-    fn peer(&self) -> Option<IpAddr> {
-        *self.peer.get_or_init(|| self.ends.peer_host.parse().ok())
+    fn client(&self) -> Option<IpAddr> {
+        *self
+            .client
+            .get_or_init(|| self.ends.client_host.parse().ok())
     }
 }
 

@@ -33,6 +33,15 @@ impl Refusal {
         )
     };
 
+    /// For a client that a proxy names, as `client_connections_max` counts its requests.
+    pub(crate) const CLIENT_CROWDED: Refusal = Refusal {
+        retry_after_secs: Some(1),
+        ..Refusal::because(
+            429,
+            "the client has as many requests under way as it may have (client_connections_max)",
+        )
+    };
+
     pub(crate) const MISDIRECTED: Refusal =
         Refusal::because(421, "https target on a connection without TLS");
 

@@ -1,47 +1,25 @@
 //! Request starts: what a proxy in front says about when it got a request.
 //!
 //! Takes a head and both ends of its connection, gives the moment that `X-Request-Start` (or `X-Queue-Start`)
-//! names there, which `wire` reads, if its client is believed; and works out how long the request had waited by
+//! names there, if its peer is a trusted proxy; and works out how long the request had waited by
 //! then. Pure: the wall clock is an argument.
 //!
 //! Without this a server at its limit measures short queues, while requests grow old in the proxy's. Anybody
-//! could claim to be ten minutes old, and thereby have everything look overloaded: hence trusted clients
+//! could claim to be ten minutes old, and thereby have everything look overloaded: hence trusted proxies
 //! alone, and of several values the last, which the nearest proxy wrote.
-
-use std::net::IpAddr;
 
 use http::HeadView;
 use telemetry::Nanos;
 
 use crate::exchange::Ends;
-use crate::networks::Networks;
 
 /// Longer waits are clocks that disagree.
 const WAIT_SECS_MAX: u64 = 600;
 
-/// Whose word counts.
-pub(crate) struct RequestStarts {
-    from: Networks,
-}
-
-impl RequestStarts {
-    /// `from`: believed clients; `None` without any.
-    pub(crate) fn new(from: &[(IpAddr, u8)]) -> Option<Self> {
-        let networks = Networks::new(from);
-        (!from.is_empty()).then_some(Self { from: networks })
-    }
-
-    /// When the request began, nanoseconds since 1970 UTC, as a believed client says. A value that cannot be
-    /// read counts as none.
-    pub(crate) fn start_ns(&self, head: HeadView<'_>, ends: &Ends) -> Option<u64> {
-        let started_ns = http::request_start_ns(head)?;
-        let is_believed = match ends.peer_host.as_str() {
-            // No address, and no access but through the file.
-            "unix:" => true,
-            host => host.parse().is_ok_and(|ip| self.from.has(ip)),
-        };
-        is_believed.then_some(started_ns)
-    }
+/// When the request began, nanoseconds since 1970 UTC, as a trusted proxy says. A value that cannot be read counts as
+/// none.
+pub(crate) fn start_ns(head: HeadView<'_>, ends: &Ends) -> Option<u64> {
+    ends.is_trusted.then(|| http::request_start_ns(head))?
 }
 
 /// How long a request had waited when it arrived; both moments are nanoseconds since 1970 UTC. A start that
@@ -76,29 +54,15 @@ mod tests {
         assert_eq!(before(5, 0), Nanos::ZERO);
     }
 
-    /// What is told by a client at `peer` that sends `fields`, where `from` are believed.
-    fn told(from: &[(&str, u8)], peer: &str, fields: &str) -> Option<u64> {
-        let from: Vec<_> = from
-            .iter()
-            .map(|(ip, bits)| (ip.parse().unwrap(), *bits))
-            .collect();
-        let head = head(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
-        RequestStarts::new(&from)?.start_ns(head.view(), &ends(peer))
-    }
-
     #[test]
-    fn believes_only_whom_it_is_told_to() {
-        let field = "X-Request-Start: t=1700000000.5\r\n";
-        let some = Some(1_700_000_000_500_000_000);
-        let check = |from: &[(&str, u8)], peer: &str, expect| {
-            assert_eq!(told(from, peer, field), expect, "{from:?} {peer}");
-        };
-        let (near, net) = (("127.0.0.1", 32), ("10.0.0.0", 8));
-        check(&[near], "127.0.0.2", None);
-        check(&[near, net], "10.9.9.9", some);
-        check(&[near], "unix:", some);
-        check(&[], "unix:", None);
-        check(&[], "127.0.0.1", None);
-        check(&[("0.0.0.0", 0)], "localhost", None);
+    fn only_a_trusted_proxy_is_believed() {
+        let head = head("GET / HTTP/1.1\r\nHost: h\r\nX-Request-Start: t=1700000000.5\r\n\r\n");
+        let mut ends = ends("127.0.0.1");
+        assert_eq!(start_ns(head.view(), &ends), None);
+        ends.is_trusted = true;
+        assert_eq!(
+            start_ns(head.view(), &ends),
+            Some(1_700_000_000_500_000_000)
+        );
     }
 }

@@ -23,10 +23,14 @@ pub(crate) fn head(text: &str) -> RequestHead {
 /// The ends of a connection with `peer_host`.
 pub(crate) fn ends(peer_host: &str) -> Ends {
     Ends {
+        client_host: peer_host.into(),
+        client_port: "1".into(),
         peer_host: peer_host.into(),
-        peer_port: "1".into(),
+        is_trusted: false,
         local_host: "127.0.0.1".into(),
         local_port: "8000".into(),
+        host: None,
+        prefix: "".into(),
         scheme: "http",
         listener: 0,
     }
@@ -39,6 +43,7 @@ pub(crate) fn exchange(text: &str) -> Exchange {
         rewritten: None,
         body: Body::Empty,
         ends: Arc::new(ends("")),
+        permit: None,
         record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),
     }
 }

@@ -9,7 +9,7 @@
 //! arrived ──receive──► queued ──queue──► started ──run──► replied ──send──► sent
 //!    └────────────────────────────── total ─────────────────────────────────┘
 //!
-//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 11 lengths, u16 ┐┌ the strings, one after another ┐
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 12 lengths, u16 ┐┌ the strings, one after another ┐
 //! ```
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
@@ -292,6 +292,8 @@ pub struct Record<'a> {
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
     /// The client's address without port, or `unix:`.
+    pub client: &'a [u8],
+    /// The address of the connection's other end, without port, or `unix:`: the client's, or that of a proxy.
     pub peer: &'a [u8],
     /// The method.
     pub method: &'a [u8],
@@ -337,6 +339,7 @@ impl Default for Record<'_> {
             phases: Phases::default(),
             queued: Queued::default(),
             wall_arrived_ns: 0,
+            client: b"",
             peer: b"",
             method: b"",
             target: b"",
@@ -361,7 +364,7 @@ impl Default for Record<'_> {
 
 /// Bytes of everything before the strings.
 const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 4 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
-const STRINGS_LEN: usize = 11;
+const STRINGS_LEN: usize = 12;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
 /// Longer strings are cut: the length field is a `u16`.
@@ -420,6 +423,7 @@ impl<'a> Record<'a> {
         let cut = |string: &'a [u8]| &string[..string.len().min(STRING_BYTES_MAX)];
         let line = &self.request_line[..self.request_line.len().min(REQUEST_LINE_BYTES_MAX)];
         [
+            cut(self.client),
             cut(self.peer),
             cut(self.method),
             cut(self.target),
@@ -436,6 +440,7 @@ impl<'a> Record<'a> {
 
     fn take_strings(&mut self, mut fixed: Fixed<'_>, mut text: &'a [u8]) -> Option<()> {
         for string in [
+            &mut self.client,
             &mut self.peer,
             &mut self.method,
             &mut self.target,
@@ -457,7 +462,7 @@ impl<'a> Record<'a> {
         let mut fixed = [0; FIXED_BYTES];
         let mut at = 0;
         let phases = &self.phases;
-        // At most 11 strings of 64 KiB, so the sum fits.
+        // At most 12 strings of 64 KiB, so the sum fits.
         put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
         for number in [
             phases.arrived.0,

@@ -98,8 +98,8 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "exchange",
-        "networks",
-        "one way to tell a network's clients",
+        "client_limit",
+        "a request has a place among those of its client",
     ),
     (
         "pool_rules",
@@ -107,9 +107,9 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "one way to tell a network's clients",
     ),
     (
-        "request_start",
+        "proxies",
         "networks",
-        "one way to tell a network's clients",
+        "which peers are trusted is a set of addresses",
     ),
     (
         "queue",
@@ -188,12 +188,13 @@ pub(super) const THREADS: [(&str, &str); 4] = [
 ];
 
 /// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
-pub(super) const LINE_END_PLACES: [(&str, &str); 6] = [
+pub(super) const LINE_END_PLACES: [(&str, &str); 7] = [
     (
         "crates/http/src/response.rs",
         "behind a field and a status line, at a head's end, around a chunk",
     ),
     ("crates/http/src/head.rs", "a parser looks for it"),
+    ("crates/http/src/proxy_protocol.rs", "a parser looks for it"),
     ("crates/http/src/scan.rs", "a parser looks for it"),
     (
         "crates/files/src/multipart.rs",

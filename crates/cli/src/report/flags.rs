@@ -38,7 +38,7 @@ Exit: 0 done, 1 no line was understood, 2 an input or output failed.";
 /// The flags, as [`with_flags`] reads them.
 const FLAGS: &str = "\
 # Output
-by FIELD Also show groups by route, status, hour, pool, method or peer
+by FIELD Also show groups by route, status, hour, pool, method, client or peer
 slowest COUNT Number of slowest requests to show [default: 10]
 json - Print JSON; with --follow one object per second
 html FILE Also write an HTML page with charts, which opens without a network; `-` prints the page instead

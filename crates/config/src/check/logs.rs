@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Check, shares};
 use crate::builder::{Draft, Placed};
 use crate::fault::Origin;
-use crate::typed::{AccessLog, Bind, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs};
+use crate::typed::{AccessLog, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs, PeerSet};
 
 impl Check<'_> {
     /// The access logs; `routes` are the names that filters may have.
@@ -127,16 +127,11 @@ impl Check<'_> {
     /// Half of what belongs together is worth a word too.
     pub(super) fn request_ids(&mut self, config: &Config) {
         let ids = &config.request_ids;
-        let has_unix = config
-            .binds
-            .iter()
-            .any(|bind| matches!(bind, Bind::Unix(_)));
-        match (ids.header.is_some(), ids.trust.is_empty()) {
-            (false, false) => self.vain("request_id_trust", "request_id_header is off"),
-            (true, true) if !has_unix => self.note(
-                "request_id_header is taken from nobody: request_id_trust is empty, and ids are made",
-            ),
-            _ => {}
+        let trusts_nobody = config.proxies.trusted == PeerSet::default();
+        if ids.header.is_some() && trusts_nobody {
+            self.note(
+                "request_id_header is taken from nobody: trusted_proxies is off, and ids are made",
+            );
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::parse::logs::{
     ACCESS_LOG_TABLE, AccessLogTable, ERROR_LOG_TABLE, ErrorLogTable, FORM, FORM_NAMES, LOG,
 };
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
+use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::value::Unit;
 use crate::parse::{self, Hint};
@@ -32,8 +33,6 @@ const HEAD_BYTES_MOST: u64 = 16 * M;
 
 const ADDRESS: &str = "HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME";
 const CODINGS: &str = "some of `br`, `zstd`, `gzip`, the preferred first, or `off`";
-const NETWORK: &str =
-    "an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`)";
 pub(crate) const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
     application/javascript, application/xml, application/xhtml+xml, application/rss+xml, \
     application/atom+xml, application/wasm, image/svg+xml";
@@ -179,6 +178,33 @@ settings! {
     accept_stall_timeout in Listening { default: "500ms" }
         = duration(STALL_LEAST, HOUR) => config.listen.driver_stall;
 
+    /// Proxies whose word about their clients is believed
+    /// Addresses, networks and `unix`, between commas; `*` is every peer. From these peers the server takes the
+    /// `forwarded_headers`, X-Request-Start (queue time) and `request_id_header`. The client is the rightmost address
+    /// that is not trusted. The application does not see X-Forwarded-*, Forwarded and X-Real-IP of other peers. With
+    /// `*` the leftmost address counts, so every client must pass a proxy that overwrites it. Peers on unix sockets
+    /// are trusted only if they run as root, as the server's own user or in one of the `trusted_proxy_groups`.
+    trusted_proxies in Proxies {
+        aliases: &["forwarded_allow_ips"], placeholder: "LIST", default: "127.0.0.0/8, ::1, unix"
+    } = joined(PEERS, parse::peers) => config.proxies.trusted;
+    /// Groups whose processes are trusted on unix sockets
+    /// Names or numbers, between commas, of the main group of the proxy's processes. Names that do not exist on the
+    /// machine do not count.
+    trusted_proxy_groups in Proxies { placeholder: "GROUPS", default: "www-data, nginx, caddy, haproxy, apache, http" }
+        = joined(GROUPS, parse::groups) => config.proxies.groups;
+    /// Headers of trusted proxies that describe the client
+    /// `x-forwarded-for` and `x-forwarded-proto` set the client's address and the scheme; `x-forwarded-host`, `-port`
+    /// and `-prefix` set the host, the port and SCRIPT_NAME. `forwarded` (RFC 7239) sets address, scheme and host, and
+    /// stands alone. Add only headers that the proxy overwrites: nginx without a line for X-Forwarded-Host passes on
+    /// the client's own, and the client could choose the host of links in mails.
+    forwarded_headers in Proxies { placeholder: "LIST", default: "x-forwarded-for, x-forwarded-proto" }
+        = joined(FORWARDED_HEADERS, parse::forwarded_headers) => config.proxies.fields;
+    /// Peers that begin each connection with a PROXY protocol header, or off
+    /// The header is of version 1 or 2. Peers are written as in `trusted_proxies`. The header's addresses are then those of the connection. A connection of these
+    /// peers without a header is closed, and a header of any other peer gets 400.
+    proxy_protocol_from in Proxies { aliases: &["proxy_allow_ips"], placeholder: "LIST", default: "off" }
+        = joined(PEERS, parse::peers) => config.proxies.proxy_protocol_from;
+
     /// Number of serving processes, or auto for one per processor
     /// Each process has its own drivers, worker threads, limits and caches. The product of processes and drivers
     /// may be up to 1024.
@@ -305,10 +331,6 @@ settings! {
     /// Run time after which a request's stack goes to the error log, or off
     slow_request in Pool { placeholder: "DURATION", default: "off" }
         = text("a duration from 1ms to 24h (as `5s`), or `off`", parse::run_time) => config.slow_request;
-    /// Proxies whose X-Request-Start counts as queue time (repeatable)
-    /// The value is an address or a network, such as `10.0.0.0/8`. Clients on unix sockets are trusted.
-    request_start_from in Pool { placeholder: "ADDRESS[/BITS]" }
-        = list(NETWORK, ListForm::Texts, parse::client_network) => request_start_from;
 
     /// Maximum size of a request body before the client gets 413
     body_bytes_max in Limits { default: "256M", is_daily: true }
@@ -363,8 +385,9 @@ settings! {
         = duration(NONE, DAY) => config.timeouts.drain;
 
     /// Maximum number of open connections of one client before a 429, or off
-    /// The address identifies a client (`client_prefix_v4`, `client_prefix_v6`), so all clients behind a proxy
-    /// are one. Connections on unix sockets do not count. Each process counts for itself.
+    /// The address identifies a client (`client_prefix_v4`, `client_prefix_v6`). Connections of `trusted_proxies`
+    /// do not count. Of a client that such a proxy names, requests that are under way count instead; the next one
+    /// gets 429. Connections on unix sockets do not count. Each process counts for itself.
     client_connections_max in Sharing { placeholder: "N", default: "off" }
         = text("a count from 1 to 10000000, or `off`", parse::client_connections)
         => config.listen.client_connections_max;
@@ -491,15 +514,10 @@ settings! {
     log_compress in Log { placeholder: "CODING", default: "off" }
         = choice(["off", "gzip"], [false, true]) => config.logs.rotation.compress;
     /// Header for the request id, such as X-Request-Id, or off
-    /// The server takes the id from clients in `request_id_trust` and on unix sockets, makes one for all others,
-    /// and repeats it in the response. With `off` ids appear only in logs and in the application's environment.
+    /// The server takes the id from `trusted_proxies`, makes one for all other clients, and repeats it in the response. With `off` ids appear only in logs and in the application's environment.
     request_id_header in Log { placeholder: "NAME", default: "off" }
         = text("a header's name (as `X-Request-Id`), or `off`", parse::request_id_header)
         => config.request_ids.header;
-    /// Proxies whose `request_id_header` is trusted (repeatable)
-    /// The value is an address or a network, such as `10.0.0.0/8`.
-    request_id_trust in Log { placeholder: "ADDRESS[/BITS]" }
-        = list(NETWORK, ListForm::Texts, parse::client_network) => request_id_trust;
 
     /// Server header of responses that have none, or off
     server_header in Replies { default: "milepost" }

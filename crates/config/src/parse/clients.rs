@@ -1,4 +1,4 @@
-//! Clients: which are believed, by the header that names ids and by networks, and what one of them, one route or
+//! Clients: the header that names their ids, their networks, and what one of them, one route or
 //! one connection may take from the others.
 
 use std::net::IpAddr;
@@ -115,9 +115,8 @@ pub(crate) fn client_network(written: &str) -> Result<(IpAddr, u8), Hint> {
 
 fn no_address(text: &str) -> Hint {
     let hint = match text {
-        "*" | "all" => "everybody is `0.0.0.0/0` and `::/0`",
+        "all" => "everybody is `*`",
         "localhost" => "write `127.0.0.1` and `::1`",
-        _ if text.starts_with("unix") => "clients on unix sockets are trusted: leave it out",
         _ if text.starts_with('[') => "without brackets and without a port",
         _ => return None,
     };

@@ -192,7 +192,7 @@ fn says_what_is_wrong_with_a_filter_or_a_form() {
     access_log = { to = '-', format = '{pere}' }
         m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{pere}` > there is no field `pere` (character 1 of the template); did you mean `peer`?
     access_log = { to = '-', format = '{}' }
-        m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{}` > there is no field `` (character 1 of the template); there are peer user time time_iso at request method target path query protocol status bytes sent request_bytes host referer agent route pool driver process worker id receive queue run send total gil cpu before waiting threads idle queued end cause
+        m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{}` > there is no field `` (character 1 of the template); there are client peer user time time_iso at request method target path query protocol status bytes sent request_bytes host referer agent route pool driver process worker id receive queue run send total gil cpu before waiting threads idle queued end cause
     access_log = { to = '-', format = "{peer}\n" }
         m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{peer}\n` > character 7 of the template is a control character, `\n`
     access_log = { to = '-', status = 600 }
@@ -361,27 +361,15 @@ fn says_what_of_the_renewal_has_no_effect() {
 }
 
 #[test]
-fn reads_request_ids_and_whom_to_trust() {
-    let flags = [
-        ("request_id_header", "X-Request-ID"),
-        ("request_id_trust", "127.0.0.1"),
-        ("request_id_trust", "fd00::/8"),
-    ];
-    let loaded = good("request_id_trust = ['10.0.0.0/8']", &[], &flags);
+fn reads_the_header_of_request_ids() {
+    let loaded = good("", &[], &[("request_id_header", "X-Request-ID")]);
     assert_eq!(loaded.notes, NOTHING);
-    let env = [(
-        "MILEPOST_REQUEST_ID_TRUST",
-        "0.0.0.0/0, ::/0,::ffff:10.0.0.0/104,::1",
-    )];
-    let of_environment = good("request_id_header = 'x-id'", &env, &[]).config;
-    insta::assert_snapshot!(listed(&[loaded.config.request_ids, of_environment.request_ids]), @r#"
-    RequestIds { header: Some("x-request-id"), trust: [(127.0.0.1, 32), (fd00::, 8)] }
-    RequestIds { header: Some("x-id"), trust: [(0.0.0.0, 0), (::, 0), (10.0.0.0, 8), (::1, 128)] }
-    "#);
+    let header = loaded.config.request_ids.header;
+    assert_eq!(header.as_deref(), Some("x-request-id"));
 }
 
 #[test]
-fn says_what_is_wrong_with_a_header_or_an_address() {
+fn says_what_is_wrong_with_a_header() {
     said! { r"
     --request-id-header= => expected a header's name (as `X-Request-Id`), or `off`, found ``
     --request-id-header=x id => expected a header's name (as `X-Request-Id`), or `off`, found `x id`
@@ -391,26 +379,13 @@ fn says_what_is_wrong_with_a_header_or_an_address() {
     --request-id-header=HOST => expected a header's name (as `X-Request-Id`), or `off`, found `HOST` > `host` tells how a message is sent: use one of its own, as `X-Request-Id`
     --request-id-header=Cookie => expected a header's name (as `X-Request-Id`), or `off`, found `Cookie` > `cookie` means something else: use one of its own, as `X-Request-Id`
     --request-id-header=Content-Type => expected a header's name (as `X-Request-Id`), or `off`, found `Content-Type` > `content-type` means something else: use one of its own, as `X-Request-Id`
-    --request-id-trust=10.0.0.1/8 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.1/8` > the network is `10.0.0.0/8`, this address alone `10.0.0.1`
-    --request-id-trust=2001:db8::1/32 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `2001:db8::1/32` > the network is `2001:db8::/32`, this address alone `2001:db8::1`
-    --request-id-trust=10.0.0.0/33 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/33` > a prefix length from 0 to 32
-    --request-id-trust=::/129 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `::/129` > a prefix length from 0 to 128
-    --request-id-trust=10.0.0.0/x => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/x` > a prefix length from 0 to 32
-    --request-id-trust=10.0.0.0/ => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0.0/` > a prefix length from 0 to 32
-    --request-id-trust=* => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `*` > everybody is `0.0.0.0/0` and `::/0`
-    --request-id-trust=localhost => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `localhost` > write `127.0.0.1` and `::1`
-    --request-id-trust=unix:/run/x => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `unix:/run/x` > clients on unix sockets are trusted: leave it out
-    --request-id-trust=10.0.0 => expected an address or a network in digits (as `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`), found `10.0.0`
     " }
 }
 
 #[test]
 fn says_when_nobody_is_trusted() {
     let header = ("request_id_header", "x-id");
-    assert_eq!(notes(&[header, ("bind", "unix:x.sock")]), NOTHING);
-    let vain = [notes(&[header]), notes(&[("request_id_trust", "::1")])].concat();
-    insta::assert_snapshot!(vain.join("\n"), @r"
-    request_id_header is taken from nobody: request_id_trust is empty, and ids are made
-    request_id_trust has no effect: request_id_header is off
-    ");
+    assert_eq!(notes(&[header]), NOTHING);
+    let vain = notes(&[header, ("trusted_proxies", "off")]);
+    insta::assert_snapshot!(vain.join("\n"), @"request_id_header is taken from nobody: trusted_proxies is off, and ids are made");
 }

@@ -1,6 +1,5 @@
 //! The logs as they are meant: which ones, where they go, what is in them, when they are renewed.
 
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -148,11 +147,9 @@ pub struct Rotation {
 /// Where request ids come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestIds {
-    /// A header that trusted clients name the id in, in lower case; replies have it too. `None`: ids are
+    /// A header that trusted proxies name the id in, in lower case; replies have it too. `None`: ids are
     /// made, and only logs and the application have them.
     pub header: Option<String>,
-    /// Clients whose header is taken, as addresses and prefix lengths. Unix sockets are trusted.
-    pub trust: Vec<(IpAddr, u8)>,
 }
 
 impl AccessLog {

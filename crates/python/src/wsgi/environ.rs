@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use server::exchange::{Ends, Exchange};
 
-/// Templates kept: one for each pair of listener and local address that clients used.
+/// Templates kept: one for each local address, scheme and path prefix that clients used.
 const TEMPLATES_LEN_MAX: usize = 16;
 /// Ports kept as `str`, a power of two.
 const PORTS_LEN: usize = 256;
@@ -104,15 +104,18 @@ impl<'py> Environs<'py> {
         let ends = &exchange.ends;
         let environ = self.template(ends)?.copy()?;
         self.set_request_line(&environ, exchange)?;
-        let port = &ends.peer_port;
-        // A peer on a unix socket has no address.
-        let host = if port.is_empty() { "" } else { &ends.peer_host };
+        let port = &ends.client_port;
+        // A client on a unix socket has no address.
+        let host = match ends.client_host.as_str() {
+            "unix:" => "",
+            host => host,
+        };
         let host = reuse(py, &mut self.peer, host.as_bytes());
         environ.set_item(intern!(py, "REMOTE_ADDR"), host)?;
         let kept = &mut self.ports[port.parse().unwrap_or(0) % PORTS_LEN];
         let port = reuse(py, kept, port.as_bytes());
         environ.set_item(intern!(py, "REMOTE_PORT"), port)?;
-        self.set_headers(&environ, head)?;
+        self.set_headers(&environ, head, ends)?;
         // The id also in the place of whatever the client sent in the header for it.
         let id = latin1(py, &exchange.request_id());
         if let Some(key) = &self.request_id_key {
@@ -133,6 +136,7 @@ impl<'py> Environs<'py> {
                 && known.local_port == ends.local_port
                 && known.local_host == ends.local_host
                 && known.scheme == ends.scheme
+                && known.prefix == ends.prefix
         };
         let index = match self.templates.iter().position(is_same) {
             Some(index) => index,
@@ -141,7 +145,7 @@ impl<'py> Environs<'py> {
                 if self.templates.len() == TEMPLATES_LEN_MAX {
                     self.templates.remove(0);
                 }
-                let template = template(&self.base, ends)?;
+                let template = template(&self.base, ends, &self.script_name)?;
                 self.templates.push((Arc::clone(ends), template));
                 self.templates.len() - 1
             }
@@ -191,16 +195,25 @@ impl<'py> Environs<'py> {
         environ.set_item(intern!(py, "PATH_INFO"), path)
     }
 
-    fn set_headers(&mut self, environ: &Bound<'py, PyDict>, head: HeadView<'_>) -> PyResult<()> {
+    fn set_headers(
+        &mut self,
+        environ: &Bound<'py, PyDict>,
+        head: HeadView<'_>,
+        ends: &Ends,
+    ) -> PyResult<()> {
         let py = self.py;
         self.turn += 1;
         for (text, bytes) in head.headers() {
             let Some(name) = self.names.find(text) else {
-                set_unknown(environ, text, bytes)?;
+                if ends.is_trusted || usage(&text.to_ascii_lowercase()) != Use::Forwarding {
+                    set_unknown(environ, text, bytes)?;
+                }
                 continue;
             };
-            if name.usage == Use::Hidden {
-                continue;
+            match name.usage {
+                Use::Hidden => continue,
+                Use::Forwarding if !ends.is_trusted => continue,
+                _ => {}
             }
             if name.seen == self.turn {
                 let separator: &[u8] = if name.usage == Use::Cookie {
@@ -221,22 +234,34 @@ impl<'py> Environs<'py> {
         {
             environ.set_item(intern!(py, "HTTP_HOST"), latin1(py, authority))?;
         }
+        if let Some(host) = &ends.host {
+            environ.set_item(intern!(py, "HTTP_HOST"), latin1(py, host.as_bytes()))?;
+        }
         Ok(())
     }
 }
 
 /// What the server's end of a connection adds to a base.
-fn template<'py>(base: &Bound<'py, PyDict>, ends: &Ends) -> PyResult<Bound<'py, PyDict>> {
+fn template<'py>(
+    base: &Bound<'py, PyDict>,
+    ends: &Ends,
+    script_name: &[u8],
+) -> PyResult<Bound<'py, PyDict>> {
     let py = base.py();
     let dict = base.copy()?;
     // A unix socket has neither name nor port, and PEP 3333 lets neither be empty.
     let (name, port) = match ends.local_port.as_str() {
+        "" if ends.scheme == "https" => ("localhost", "443"),
         "" => ("localhost", "80"),
         port => (ends.local_host.as_str(), port),
     };
     dict.set_item(intern!(py, "SERVER_NAME"), name)?;
     dict.set_item(intern!(py, "SERVER_PORT"), port)?;
     dict.set_item(intern!(py, "wsgi.url_scheme"), ends.scheme)?;
+    if !ends.prefix.is_empty() {
+        let whole = [ends.prefix.as_bytes(), script_name].concat();
+        dict.set_item(intern!(py, "SCRIPT_NAME"), latin1(py, &whole))?;
+    }
     Ok(dict)
 }
 
@@ -378,6 +403,8 @@ enum Use {
     Cookie,
     /// Not shown under its own name.
     Hidden,
+    /// As `Plain`, from trusted proxies alone: a client could make itself another one.
+    Forwarding,
 }
 
 /// A header name that is known.
@@ -482,6 +509,8 @@ fn usage(text: &[u8]) -> Use {
         b"proxy" => Use::Hidden,
         // `X_A` and `X-A` would become one key, so that a client could forge what a proxy sets (CVE-2015-0219).
         text if text.contains(&b'_') => Use::Hidden,
+        b"forwarded" | b"x-real-ip" => Use::Forwarding,
+        text if text.starts_with(b"x-forwarded-") => Use::Forwarding,
         _ => Use::Plain,
     }
 }

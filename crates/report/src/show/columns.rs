@@ -138,7 +138,7 @@ pub(super) fn slowest(slowest: &[Slow]) -> Table {
         .text("request", TARGET_CHARS_MAX, slowest.iter().map(request))
         .text("route", WHOLE, text(|slow| &slow.route))
         .on_page()
-        .text("client", WHOLE, text(|slow| &slow.peer))
+        .text("client", WHOLE, text(|slow| &slow.client))
         .on_page();
     table
 }

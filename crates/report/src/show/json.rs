@@ -124,7 +124,7 @@ fn slow(slow: &Slow) -> Value {
         ("wall_ns", slow.wall_ns.map(Value::from)),
     ];
     let texts = [
-        ("peer", &slow.peer),
+        ("client", &slow.client),
         ("method", &slow.method),
         ("target", &slow.target),
         ("route", &slow.route),

@@ -21,6 +21,7 @@ use std::time::Duration;
 use http::{FieldLines, ReplyFraming, ReplyPlan, Version};
 use logging::Level;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use smol_str::{SmolStr, ToSmolStr};
 use socket2::SockRef;
@@ -32,7 +33,8 @@ use super::handoff::{AcceptedConnection, Bound, ConnectionPermit, Opened};
 use super::shared::{Closing, Shared};
 use super::{Driver, ServingState, first_of};
 use crate::client_limit::LimitExceeded;
-use crate::exchange::Ends;
+use crate::exchange::{Ends, host_and_port};
+use crate::proxies::Peer;
 use crate::sync::invariant;
 use crate::sys;
 use crate::transport;
@@ -175,15 +177,25 @@ impl<S: AsFd> Acceptor<S> {
             self.shared.stats.drivers[driver].accepted.add();
         }
         let accepted = telemetry::now();
-        let ip = peer.map(|peer| peer.ip());
-        if let Err(exceeded) = permit.count_client(ip) {
+        let proxies = &self.shared.proxies;
+        let ends = self.ends(&socket, peer);
+        let peer = self.peer(&socket, peer);
+        let (is_trusted, awaits_proxy_header) =
+            (proxies.trust(peer), proxies.send_proxy_header(peer));
+        // Of a proxy, the requests of its clients count.
+        if let Peer::Ip(ip) = peer
+            && !is_trusted
+            && !awaits_proxy_header
+            && let Err(exceeded) = permit.count_client(ip)
+        {
             self.refuse_client(&socket, &exceeded, accepted);
             return None;
         }
         self.count_origin(&socket);
         let opened = Opened {
-            ends: Arc::new(self.ends(&socket, peer)),
-            trusts_ids: self.shared.ids.are_trusted_of(ip),
+            ends: Arc::new(Ends { is_trusted, ..ends }),
+            peer,
+            awaits_proxy_header,
             accepted,
             permit,
         };
@@ -253,8 +265,23 @@ impl<S: AsFd> Acceptor<S> {
         }
     }
 
+    /// The other end, by which trust is decided.
+    fn peer(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Peer {
+        match peer {
+            Some(peer) => Peer::Ip(peer.ip()),
+            None if self.shared.proxies.need_process() => match socket_peercred(socket) {
+                Ok(process) => Peer::Process {
+                    user: process.uid.as_raw(),
+                    group: process.gid.as_raw(),
+                },
+                Err(_) => Peer::Unknown,
+            },
+            None => Peer::Unknown,
+        }
+    }
+
     fn ends(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Ends {
-        let (peer_host, peer_port) = match peer {
+        let (client_host, client_port) = match peer {
             Some(peer) => host_and_port(peer),
             None => (SmolStr::new_static("unix:"), SmolStr::default()),
         };
@@ -268,10 +295,14 @@ impl<S: AsFd> Acceptor<S> {
             ListenAddr::Unix(path) => (path.display().to_smolstr(), SmolStr::default()),
         };
         Ends {
-            peer_host,
-            peer_port,
+            peer_host: client_host.clone(),
+            client_host,
+            client_port,
+            is_trusted: false,
             local_host,
             local_port,
+            host: None,
+            prefix: SmolStr::default(),
             scheme: "http",
             listener: self.order.key.address,
         }
@@ -360,11 +391,6 @@ impl Driver {
     async fn rest(&self) {
         let _ = tokio::time::timeout(super::TICK, self.shared.room.notified()).await;
     }
-}
-
-/// A client of an IPv6 socket that has an IPv4 address is named by that one.
-fn host_and_port(at: SocketAddr) -> (SmolStr, SmolStr) {
-    (at.ip().to_canonical().to_smolstr(), at.port().to_smolstr())
 }
 
 fn accept(listener: &impl AsFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {

@@ -3,11 +3,12 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use smol_str::ToSmolStr;
+use smol_str::{SmolStr, ToSmolStr};
 
 use super::handoff::{AcceptedConnection, Bound, ConnectionPermit, Opened};
 use super::shared::Shared;
 use crate::exchange::Ends;
+use crate::proxies::Peer;
 use crate::transport::AcceptedStream;
 use crate::transport::memory::{self, Protocol};
 
@@ -21,17 +22,23 @@ impl Shared {
     ) -> Option<memory::Client> {
         let (end, client) = memory::pair(protocol, bytes_max);
         let local = Ipv4Addr::LOCALHOST;
+        let peer = Peer::Ip(local.into());
         let ends = Ends {
+            client_host: local.to_smolstr(),
+            client_port: 0.to_smolstr(),
             peer_host: local.to_smolstr(),
-            peer_port: 0.to_smolstr(),
+            is_trusted: self.proxies.trust(peer),
             local_host: local.to_smolstr(),
             local_port: 0.to_smolstr(),
+            host: None,
+            prefix: SmolStr::default(),
             scheme: "http",
             listener: 0,
         };
         let opened = Opened {
             ends: Arc::new(ends),
-            trusts_ids: self.ids.are_trusted_of(Some(local.into())),
+            peer,
+            awaits_proxy_header: false,
             permit: ConnectionPermit::new(self, Bound::Passed)?,
             accepted: telemetry::now(),
         };

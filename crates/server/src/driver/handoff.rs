@@ -18,6 +18,7 @@ use super::shared::Shared;
 use crate::client_limit::{LimitExceeded, Permit};
 use crate::exchange::Ends;
 use crate::protocol;
+use crate::proxies::Peer;
 use crate::sync::invariant;
 use crate::transport::AcceptedStream;
 
@@ -35,11 +36,13 @@ pub(crate) struct AcceptedConnection {
 /// What is known of an open connection.
 pub(crate) struct Opened {
     pub(crate) ends: Arc<Ends>,
-    /// Whether the ids that its client gives count.
-    pub(crate) trusts_ids: bool,
+    /// The other end, as trust is decided by it.
+    pub(crate) peer: Peer,
+    /// Whether a PROXY protocol header comes before the first request.
+    pub(crate) awaits_proxy_header: bool,
     /// When it was accepted.
     pub(crate) accepted: Stamp,
-    pub(super) permit: ConnectionPermit,
+    pub(crate) permit: ConnectionPermit,
 }
 
 /// Permission for one connection, counted among all, among its driver's and among its client's. Released when it is
@@ -81,10 +84,9 @@ impl ConnectionPermit {
         (bound == Bound::Passed || has_place).then_some(permit)
     }
 
-    /// Counts it for its client; a connection on a unix socket has no address and needs no permit.
-    pub(super) fn count_client(&mut self, ip: Option<IpAddr>) -> Result<(), LimitExceeded> {
-        let client = ip.map(|ip| self.shared.client_limit.acquire(ip));
-        self.client = client.transpose()?;
+    /// Counts it for its client.
+    pub(crate) fn count_client(&mut self, ip: IpAddr) -> Result<(), LimitExceeded> {
+        self.client = Some(self.shared.client_limit.acquire(ip)?);
         Ok(())
     }
 

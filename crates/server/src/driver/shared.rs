@@ -17,7 +17,7 @@ use crate::client_limit::ClientLimit;
 use crate::exchange::Ids;
 use crate::pages::Pages;
 use crate::pool::Pool;
-use crate::request_start::RequestStarts;
+use crate::proxies::Proxies;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) pages: Arc<Pages>,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) ids: Ids,
-    pub(crate) request_starts: Option<RequestStarts>,
+    pub(crate) proxies: Proxies,
     pub(crate) client_limit: ClientLimit,
     pub(crate) replies_memory: Arc<ReplyMemory>,
     pub(crate) spoolers: Spoolers,

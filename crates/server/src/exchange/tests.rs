@@ -30,22 +30,10 @@ fn a_rewritten_target_takes_the_place_of_the_one_sent() {
     check(Some("/new?a?b"), "/new", Some("a?b"));
 }
 
-fn ids(trust: &[(&str, u8)]) -> Ids {
-    let network = |(ip, prefix): &(&str, u8)| (ip.parse().unwrap(), *prefix);
+fn ids() -> Ids {
     Ids::new(&RequestIds {
         header: Some("x-request-id".to_owned()),
-        trust: trust.iter().map(network).collect(),
     })
-}
-
-#[test]
-fn trusts_the_networks_it_is_told_and_unix_sockets() {
-    let near = ids(&[("127.0.0.1", 32)]);
-    for (peer, expect) in [("127.0.0.1", true), ("127.0.0.2", false)] {
-        assert_eq!(near.are_trusted_of(Some(peer.parse().unwrap())), expect);
-    }
-    assert!(ids(&[]).are_trusted_of(None));
-    assert!(!Ids::new(&RequestIds::default()).are_trusted_of(None));
 }
 
 #[test]
@@ -60,7 +48,7 @@ fn drivers_never_give_the_same_number() {
 
 #[test]
 fn every_start_has_a_seed_of_its_own() {
-    assert_ne!(ids(&[]).seed(), ids(&[]).seed());
+    assert_ne!(ids().seed(), ids().seed());
 }
 
 #[test]
@@ -92,4 +80,19 @@ fn a_request_is_not_run_before_it_arrives() {
         queued: Stamp(1),
         ..Phases::default()
     });
+}
+
+#[test]
+fn addresses_are_written_as_everywhere() {
+    for text in [
+        "0.0.0.0",
+        "9.10.99.100",
+        "255.255.255.255",
+        "192.0.2.7",
+        "2001:db8::1",
+        "::1",
+    ] {
+        assert_eq!(host_text(text.parse().unwrap()), text);
+    }
+    assert_eq!(host_text("::ffff:192.0.2.7".parse().unwrap()), "192.0.2.7");
 }

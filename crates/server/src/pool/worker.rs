@@ -363,7 +363,10 @@ impl Responder {
 
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
     fn end(&mut self, assignment: Assignment, ended: ResponseEnd) {
-        let Assignment { exchange, writer } = assignment;
+        let Assignment {
+            mut exchange,
+            writer,
+        } = assignment;
         let stream = ended.stream.expect(HAS_STREAM);
         self.writer = Some(writer);
         let after = ended.after;
@@ -384,6 +387,8 @@ impl Responder {
         }
         let (record, head) = (&exchange.record, exchange.head());
         self.recorder.close(record, head, &exchange.ends);
+        // Before the next exchange of the connection may begin, which would find its own client's place taken.
+        exchange.permit = None;
         // Behind the record, because the next exchange of the connection may begin at once, and its record must
         // come after this one.
         stream.ownership.release(after);

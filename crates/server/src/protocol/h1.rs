@@ -29,6 +29,7 @@ use telemetry::{Ending, Nanos, Stamp};
 
 use super::body::{IncomingBody, NoBody};
 use super::offloaded::{Offloaded, Overdue};
+use super::proxied::NoProxyHeader;
 use super::send::{ResponseSender, SendMonitor};
 use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
@@ -343,7 +344,19 @@ impl H1 {
 
     /// Takes complete heads from `input` and does what is done on the spot; gives the bytes used.
     fn advance(&mut self, input: &[u8], head: &mut HeadIndex, now: Stamp) -> (usize, Step) {
-        let mut used = 0;
+        let mut used = match self.connection.take_proxy_header(input) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return (0, Step::Then(Then::Receive)),
+            Err(NoProxyHeader { refusal: None }) => return (input.len(), Step::Then(Then::Close)),
+            Err(NoProxyHeader {
+                refusal: Some(refusal),
+            }) => {
+                return (
+                    input.len(),
+                    self.refuse_beginning(b"", refusal, Then::Linger),
+                );
+            }
+        };
         for _ in 0..REQUESTS_A_TURN {
             let rest = &input[used..];
             if rest.is_empty() {
@@ -354,6 +367,7 @@ impl H1 {
                 Ok(HeadStep::Complete) => {}
                 Ok(HeadStep::Partial) => return (used, Step::Then(Then::Receive)),
                 Err(refusal) => {
+                    self.connection.tell_of_proxy_header(rest);
                     // All input counts as used: nothing behind a head that is refused may be read as a request (RFC
                     // 9112 section 11.2, request smuggling).
                     let step = self.refuse_beginning(rest, refusal.into(), Then::Linger);

@@ -8,13 +8,14 @@
 
 mod body;
 mod offloaded;
+mod proxied;
 mod send;
 
 mod h1;
 #[cfg(feature = "faults")]
 mod interleaved;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::pin::pin;
@@ -34,7 +35,9 @@ use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::Body;
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
+use crate::exchange::Permit;
 use crate::exchange::stream::StreamShared;
+use crate::proxies::LastClient;
 use crate::refusal::Refusal;
 use crate::request_start;
 use crate::response::{Destination, ResponseEnd};
@@ -63,6 +66,10 @@ pub(crate) struct Connection {
     pub(crate) slot: usize,
     /// When the last response was out; ZERO when that is not known.
     last_sent: Cell<Stamp>,
+    /// What the proxy in front said of the client of the last request.
+    last_client: RefCell<Option<Box<LastClient>>>,
+    /// The place of a forwarded client's request that this driver answers.
+    permit: Cell<Option<Permit>>,
     /// What is left of its own share of the bandwidth, between two responses.
     limit: Cell<Option<Box<BandwidthLimit>>>,
     /// Last: its permit counts it until its socket is closed.
@@ -142,6 +149,8 @@ impl Connection {
             transport,
             slot,
             last_sent: Cell::new(Stamp::ZERO),
+            last_client: RefCell::default(),
+            permit: Cell::default(),
             limit: Cell::new(None),
             opened,
         }
@@ -160,7 +169,7 @@ impl Connection {
     /// A request that has arrived then, complete or not. Once an exchange: it has a new id.
     pub(crate) fn request<'a>(&self, head: HeadView<'a>, arrived: Stamp) -> ReceivedRequest<'a> {
         let driver = &self.driver;
-        let trusted = self.opened.trusts_ids.then_some(head);
+        let trusted = self.opened.ends.is_trusted.then_some(head);
         let id = driver.shared.ids.id(driver.numbers.next(), trusted);
         let mut record = ExchangeRecord::new(id, driver.index, arrived);
         record.request_bytes = head.bytes.len() as u64;
@@ -270,14 +279,22 @@ impl Connection {
     /// Begins an exchange whose head is complete: what becomes of it, and what the record has to know of that.
     #[inline(always)]
     pub(crate) fn begin(&self, request: &mut ReceivedRequest<'_>, now: Stamp) -> Begun {
-        let (driver, ends) = (&self.driver, &self.opened.ends);
-        let ReceivedRequest { head, record } = request;
-        let head = *head;
-        let disposition = driver.shared.service.dispatch(head, ends);
+        let driver = &self.driver;
+        let head = request.head;
+        let ends = self.ends_of(head);
+        let mut permit = match self.count_request(head, &ends, now) {
+            Ok(permit) => permit,
+            Err(refusal) => return Begun::Respond(self.refuse(request, refusal)),
+        };
+        let ReceivedRequest { record, .. } = request;
+        let disposition = driver.shared.service.dispatch(head, &ends);
         record.route = disposition.route;
         let rewritten = disposition.rewritten;
         // What a worker is to answer is stamped anew when its pool admits it.
         record.begin_inline(now);
+        if !matches!(disposition.backend, Backend::Pool { .. }) {
+            self.permit.set(permit.take());
+        }
         let reply = match disposition.backend {
             Backend::Pool { pool, class } => {
                 (record.pool, record.class) = (Some(pool), class);
@@ -285,7 +302,8 @@ impl Connection {
                     head: Arc::new(RequestHead::take(head)),
                     rewritten,
                     body: Body::Empty,
-                    ends: Arc::clone(ends),
+                    ends,
+                    permit,
                     record: *record,
                 }));
             }
@@ -345,8 +363,7 @@ impl Connection {
 
     /// How long a request had waited when it arrived, as a proxy in front says.
     fn waited_before(&self, exchange: &Exchange) -> Nanos {
-        let starts = self.driver.shared.request_starts.as_ref();
-        let start_ns = starts.and_then(|starts| starts.start_ns(exchange.head(), &exchange.ends));
+        let start_ns = request_start::start_ns(exchange.head(), &exchange.ends);
         start_ns.map_or(Nanos::ZERO, |started_ns| {
             let phases = &exchange.record.phases;
             let receive = phases.queued.since(phases.arrived);
@@ -388,8 +405,10 @@ impl Connection {
             self.driver.cut.set(self.driver.cut.get() + 1);
         }
         self.last_sent.set(record.phases.sent);
-        let ends = &self.opened.ends;
-        self.driver.recorder.close(record, head, ends);
+        self.driver
+            .recorder
+            .close(record, head, &self.ends_of(head));
+        self.permit.take();
     }
 
     /// Ends an exchange of which the driver has sent so much.

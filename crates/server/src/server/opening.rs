@@ -21,7 +21,7 @@ use crate::exchange::Ids;
 use crate::handler::Handler;
 use crate::pages::Pages;
 use crate::pool::{Pool, PoolContext};
-use crate::request_start::RequestStarts;
+use crate::proxies::Proxies;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::slow::Slow;
@@ -111,7 +111,7 @@ impl OpenedParts {
             pages: Arc::clone(&self.pages),
             bandwidth: Bandwidth::new(&config.rates, &config.route_names()),
             ids,
-            request_starts: RequestStarts::new(&config.request_start_from),
+            proxies: Proxies::new(&config.proxies),
             client_limit: ClientLimit::new(
                 listen.client_connections_max,
                 listen.client_prefix_v4,

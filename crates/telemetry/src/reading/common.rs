@@ -48,10 +48,10 @@ fn who<'a>(line: &mut Line<'a>, head: &'a [u8]) -> Option<()> {
         && is_host_with_port(peer)
     {
         line.host = peer;
-        line.peer = ident;
+        line.client = ident;
         line.user = known(user);
     } else {
-        line.peer = known(peer);
+        line.client = known(peer);
         line.user = known(user);
     }
     Some(())
@@ -233,7 +233,7 @@ mod tests {
     fn said(behind: &str) -> String {
         let text = behind.replacen('+', DATED, 1);
         let line = read(&text).expect(&text);
-        assert_eq!((line.peer, line.user), (&b"192.0.2.7"[..], &b"bob"[..]));
+        assert_eq!((line.client, line.user), (&b"192.0.2.7"[..], &b"bob"[..]));
         assert_eq!((line.method, line.target), (&b"GET"[..], &b"/x"[..]));
         assert_eq!((line.status, line.body_bytes), (Some(200), Some(2_326)));
         let total = line
@@ -363,7 +363,7 @@ shop.example:443 192.0.2.7 - bob [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 2
         check_cases(cases, |text| {
             let line = read(text).expect(text);
             let [peer, user, target] =
-                [line.peer, line.user, line.target].map(|part| String::from_utf8_lossy(part));
+                [line.client, line.user, line.target].map(|part| String::from_utf8_lossy(part));
             format!("{peer}|{user}|{target}|{:?}", line.status)
         });
     }

@@ -38,6 +38,7 @@ pub(super) fn behind(key: &[u8]) -> Option<Field> {
 pub(super) fn in_json(key: &[u8]) -> Option<Field> {
     Some(match key {
         b"time" => Field::TimeIso,
+        b"client" => Field::Client,
         b"peer" => Field::Peer,
         b"user" => Field::User,
         b"method" => Field::Method,
@@ -111,7 +112,14 @@ pub(super) fn put<'a>(
     let number = || optional(value, number);
     let span = || optional(value, seconds);
     match field {
-        Field::Peer => line.peer = value,
+        Field::Client => line.client = value,
+        Field::Peer => {
+            line.peer = value;
+            // Lines from before proxies were told from clients have the peer alone.
+            if line.client.is_empty() {
+                line.client = value;
+            }
+        }
         Field::User => line.user = value,
         Field::Time | Field::TimeIso | Field::At => return put_time(line, field, value, date),
         Field::Request => {

@@ -83,7 +83,9 @@ pub struct Line<'a> {
     pub wall_ns: Option<u64>,
     /// The offset east of Greenwich that the time was written at.
     pub utc_offset_secs: i32,
-    /// The client's address.
+    /// The client's address; in lines that do not tell it from the peer's, the peer's.
+    pub client: &'a [u8],
+    /// The address of the connection's other end; empty in lines that do not tell it from the client's.
     pub peer: &'a [u8],
     /// The authenticated user.
     pub user: &'a [u8],

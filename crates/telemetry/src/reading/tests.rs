@@ -124,6 +124,7 @@ impl Facts {
             },
             queued: self.queued,
             wall_arrived_ns: self.wall_us * 1_000,
+            client: text(0),
             peer: text(0),
             method: head[0],
             target: head[1],
@@ -149,7 +150,7 @@ impl Facts {
 /// Compares what all forms have.
 fn check_common(line: &Line<'_>, record: &Record<'_>, wall_ns: u64) {
     assert_eq!(line.wall_ns, Some(wall_ns));
-    assert_eq!(&*line.plain(line.peer), record.peer);
+    assert_eq!(&*line.plain(line.client), record.client);
     assert_eq!(&*line.plain(line.user), record.user);
     assert_eq!(line.status, (record.status > 0).then_some(record.status));
     assert_eq!(line.body_bytes, Some(record.body_bytes));
@@ -294,11 +295,11 @@ proptest! {
     fn json_comes_back_as_it_was_written(facts in facts()) {
         let record = facts.record();
         let shown: Vec<_> = [
-            record.peer, record.target, record.request_line, record.host, record.referer,
+            record.client, record.target, record.request_line, record.host, record.referer,
             record.user_agent, record.user, record.cause, record.request_id,
         ].map(as_json_has_it).into();
         let expect = Record {
-            peer: &shown[0], target: &shown[1], request_line: &shown[2], host: &shown[3],
+            client: &shown[0], peer: &shown[0], target: &shown[1], request_line: &shown[2], host: &shown[3],
             referer: &shown[4], user_agent: &shown[5], user: &shown[6], cause: &shown[7],
             request_id: &shown[8], ..record
         };
@@ -323,7 +324,7 @@ proptest! {
     fn templates_come_back_as_they_were_written(facts in facts()) {
         let record = facts.record();
         let template = Template::parse(concat!(
-            "{peer} {user};{time}{at}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
+            "{client} {peer} {user};{time}{at}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
             "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process}/{worker} \"{agent}\" \"{referer}\" ",
             "{id} {route} {pool} {waiting}/{threads} {idle} {queued} {before} {end} {cause}",
         )).unwrap();

@@ -133,6 +133,7 @@ mod records {
                 from_queue: true,
             },
             wall_arrived_ns: 7,
+            client: b"192.0.2.7",
             peer: b"127.0.0.1",
             method: b"GET",
             target: b"/x",

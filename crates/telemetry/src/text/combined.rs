@@ -13,7 +13,7 @@ use crate::{Ending, Queued, Record};
 
 /// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.
 pub(super) fn common(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
-    push_bare(out, or_dash(record.peer));
+    push_bare(out, or_dash(record.client));
     out.extend_from_slice(b" - ");
     push_bare(out, or_dash(record.user));
     out.push(b' ');

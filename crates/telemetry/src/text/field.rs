@@ -6,6 +6,8 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
     /// The client's address without port, or `unix:`; masked when the style says so.
+    Client,
+    /// The address of the connection's other end, as `Client`: where a trusted proxy names the client, the proxy's.
     Peer,
     /// The authenticated user.
     User,
@@ -84,7 +86,8 @@ pub enum Field {
 }
 
 /// All of them with their names, in the order of the fields.
-const NAMED: [(Field, &str); 38] = [
+const NAMED: [(Field, &str); 39] = [
+    (Field::Client, "client"),
     (Field::Peer, "peer"),
     (Field::User, "user"),
     (Field::Time, "time"),

@@ -65,6 +65,7 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
     } = facts;
     let wall_ns = record.wall_arrived_ns;
     match field {
+        Field::Client => slot.text(record.client),
         Field::Peer => slot.text(record.peer),
         Field::User => slot.text(record.user),
         Field::Time => slot.out.extend_from_slice(dates.clf.clf_at(wall_ns)),

@@ -15,6 +15,7 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     out.extend_from_slice(b"{\"time\":\"");
     date.push_rfc3339(record.wall_arrived_ns, out);
     out.push(b'"');
+    text(out, b",\"client\":\"", record.client);
     text(out, b",\"peer\":\"", record.peer);
     text(out, b",\"user\":\"", record.user);
     text(out, b",\"method\":\"", record.method);

@@ -18,6 +18,7 @@ const BITS_V6: u8 = 128;
 #[derive(Debug)]
 pub(super) struct Privacy {
     style: Style,
+    client: Vec<u8>,
     peer: Vec<u8>,
     request_line: Vec<u8>,
 }
@@ -28,6 +29,7 @@ impl Privacy {
         let hides = style.prefix_v4 < BITS_V4 || style.prefix_v6 < BITS_V6 || !style.query;
         hides.then(|| Privacy {
             style,
+            client: Vec::new(),
             peer: Vec::new(),
             request_line: Vec::new(),
         })
@@ -36,6 +38,11 @@ impl Privacy {
     /// The record without what is hidden.
     pub(super) fn show<'r>(&'r mut self, record: &Record<'r>) -> Record<'r> {
         let mut shown = *record;
+        if let Some(masked) = masked(record.client, &self.style) {
+            self.client.clear();
+            push_address(&mut self.client, masked);
+            shown.client = &self.client;
+        }
         if let Some(masked) = masked(record.peer, &self.style) {
             self.peer.clear();
             write!(self.peer, "{masked}").expect("a vector takes all");
@@ -114,6 +121,7 @@ mod tests {
     #[track_caller]
     fn check_peer(peer: &str, style: Style, expect: &str) {
         let record = Record {
+            client: peer.as_bytes(),
             peer: peer.as_bytes(),
             ..Record::default()
         };
@@ -123,6 +131,7 @@ mod tests {
         });
         let shown = privacy.as_mut().expect("it hides queries").show(&record);
         assert_eq!(std::str::from_utf8(shown.peer), Ok(expect));
+        assert_eq!(shown.client, shown.peer);
     }
 
     #[track_caller]

@@ -29,6 +29,7 @@ const SAMPLE: Record<'static> = Record {
         from_queue: false,
     },
     wall_arrived_ns: 971_186_136_000_123_000,
+    client: b"192.0.2.7",
     peer: b"192.0.2.7",
     method: b"GET",
     target: b"/x",
@@ -339,6 +340,7 @@ fn fills_every_field() {
         ..SAMPLE
     };
     for (field, expect) in [
+        ("client", "192.0.2.7"),
         ("peer", "192.0.2.7"),
         ("user", "bob"),
         ("time", "[10/Oct/2000:13:55:36 +0000]"),
@@ -473,12 +475,12 @@ fn the_writer_forgets_what_it_hid_before() {
         query: false,
         ..Style::default()
     };
-    let mut writer = Writer::new(template("{peer} {request}"), discreet, names());
+    let mut writer = Writer::new(template("{client} {request}"), discreet, names());
     let mut out = Vec::new();
     for peer in [&b"192.0.2.7"[..], b"unix:", b"10.1.2.3", b""] {
         let (method, request_line) = (&b""[..], peer);
         let record = Record {
-            peer,
+            client: peer,
             method,
             request_line,
             ..SAMPLE

@@ -27,6 +27,7 @@ fn shown_exchange() -> Record<'static> {
             ..Queued::default()
         },
         wall_arrived_ns: 1_795_245_160_482_193_000,
+        client: b"192.0.2.77",
         peer: b"192.0.2.77",
         method: b"GET",
         target: b"/books?page=2",

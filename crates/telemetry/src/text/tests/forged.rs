@@ -12,6 +12,7 @@ fn filled_with<'a>(text: &'a [u8], request: Request) -> Record<'a> {
     };
     Record {
         request_id: text,
+        client: text,
         peer: text,
         method: parsed,
         target: parsed,
@@ -103,6 +104,7 @@ fn shown_text(field: Field, record: &Record<'_>) -> Option<Vec<u8>> {
     let target = record.target;
     let query = target.iter().position(|&byte| byte == b'?');
     let text = match field {
+        Field::Client => record.client,
         Field::Peer => record.peer,
         Field::User => record.user,
         Field::Request if record.method.is_empty() => record.request_line,
