@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use report::Input;
-use telemetry::{Pattern, Template};
+use telemetry::Pattern;
 
 use crate::message::Message;
 
@@ -76,8 +76,7 @@ pub(crate) fn with_flags(name: &'static str, table: &'static str) -> Command {
 
 /// The pattern of a template's lines.
 pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
-    let template = Template::parse(text).map_err(|fault| fault.to_string())?;
-    Pattern::of(&template).map_err(|fault| fault.to_string())
+    Pattern::parse(text).map_err(|fault| fault.to_string())
 }
 
 /// The value of a flag; `None` without the flag, or with a fault.

@@ -95,7 +95,7 @@ pub struct Tally {
     misread_first: Option<Misread>,
     former_len: u64,
     cut_off: Vec<String>,
-    forms: [u64; 6],
+    forms: [u64; FORMS.len()],
     all: Group,
     statuses: Box<[u64]>,
     endings: Vec<(Vec<u8>, u64)>,
@@ -122,7 +122,7 @@ impl Tally {
             misread_first: None,
             former_len: 0,
             cut_off: Vec::new(),
-            forms: [0; 6],
+            forms: [0; FORMS.len()],
             all: Group::default(),
             statuses: vec![0; 1_000].into(),
             endings: Vec::new(),
@@ -332,13 +332,14 @@ impl Tally {
     }
 }
 
-const FORMS: [LineForm; 6] = [
+const FORMS: [LineForm; 7] = [
     LineForm::Common,
     LineForm::Combined,
     LineForm::Phases,
     LineForm::NaviServer,
     LineForm::Json,
     LineForm::Template,
+    LineForm::ProxyJson,
 ];
 
 impl Group {

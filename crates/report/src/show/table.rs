@@ -234,6 +234,7 @@ pub(super) fn form_name(form: LineForm) -> &'static str {
         LineForm::NaviServer => "naviserver",
         LineForm::Json => "json",
         LineForm::Template => "template",
+        LineForm::ProxyJson => "proxy-json",
     }
 }
 

@@ -16,6 +16,14 @@ use super::{KnownQueued, KnownSpans, Line, LineForm, known};
 use crate::Nanos;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
+    let (mut line, rest) = head(bytes, date)?;
+    rest_of(&mut line, rest, date)?;
+    Some(line)
+}
+
+/// The common log format; the rest begins with the space behind it.
+#[inline]
+pub(super) fn head<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<(Line<'a>, &'a [u8])> {
     let mut line = Line::default();
     let (head, rest) = until(b'[', bytes)?;
     let (moment, rest) = date.bracketed(rest)?;
@@ -34,8 +42,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
         b"-" => Some(0),
         _ => Some(number(size)?),
     };
-    rest_of(&mut line, rest, date)?;
-    Some(line)
+    Some((line, rest))
 }
 
 /// `PEER IDENT USER `, or with the virtual host before it.
