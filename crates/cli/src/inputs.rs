@@ -42,7 +42,7 @@ pub(crate) fn inputs(
 }
 
 /// A command about logs with the flags of `table`, one a line: name, placeholder and help. `-` in the place of the
-/// placeholder is a switch, a `+` behind it a flag that may be repeated, and a line that begins with `#` a heading.
+/// placeholder is a switch, a `+` behind it a flag that may be repeated, and a line that begins with `#` a heading. `NAMES` in a help are those of formats.
 pub(crate) fn with_flags(name: &'static str, table: &'static str) -> Command {
     let log = Arg::new("log")
         .value_name("LOG")
@@ -62,6 +62,7 @@ pub(crate) fn with_flags(name: &'static str, table: &'static str) -> Command {
             !help.is_empty(),
             "a flag has a name, a placeholder and a help: {line}"
         );
+        let help = help.replace("NAMES", Pattern::NAMES);
         let arg = Arg::new(flag).long(flag).help(help);
         command = command.arg(match (placeholder, placeholder.strip_suffix('+')) {
             ("-", _) => arg.action(ArgAction::SetTrue),
