@@ -31,11 +31,11 @@ pub(crate) fn verdict(before: &Tally, after: &Tally) -> Vec<String> {
     if is_same_mix {
         sentences.extend(changed("all requests", all_before, all_after));
     }
-    sentences.extend(
-        pages
-            .iter()
-            .filter_map(|page| changed(&page.name, page.before?, page.after?)),
-    );
+    let of_pages = pages
+        .iter()
+        .filter_map(|page| changed(&page.name, page.before?, page.after?));
+    // A page alone is the whole.
+    sentences.extend(of_pages.filter(|_| pages.len() > 1));
     sentences.truncate(SENTENCES_LEN_MAX);
     sentences.extend(failed(all_before, all_after));
     if sentences.is_empty() {

@@ -269,11 +269,7 @@ mod tests {
     type Sentence = fn(&[(String, &Group)], &Group) -> Option<String>;
 
     /// What `say` makes of two pages, `GET /a` and `GET /b`, each as [`group`] takes it.
-    fn of_two(
-        say: Sentence,
-        one: (u64, u64, u64),
-        other: (u64, u64, u64),
-    ) -> Option<String> {
+    fn of_two(say: Sentence, one: (u64, u64, u64), other: (u64, u64, u64)) -> Option<String> {
         let groups = [one, other].map(|(len, failed_len, run_ms)| group(len, failed_len, run_ms));
         let mut all = Group::default();
         for (len, failed_len, run_ms) in [one, other] {

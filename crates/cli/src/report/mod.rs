@@ -62,17 +62,17 @@ fn compare(options: &Options, before: &Tally, other: &Input) -> i32 {
         true => report::compared_json(before, &after),
         false => report::compared_table(before, &after, names),
     };
-    match (write_page(options, text, page), faults.is_empty()) {
+    match (write_page(options, &text, page), faults.is_empty()) {
         (true, true) => code,
         _ => COULD_NOT,
     }
 }
 
 /// Prints the text, or the page in its place, and writes the page; whether that went well.
-fn write_page(options: &Options, text: String, page: impl Fn() -> String) -> bool {
+fn write_page(options: &Options, text: &str, page: impl Fn() -> String) -> bool {
     match &options.page {
         Some(Page::Stdout) => message::data(&page()),
-        _ => message::data(&text),
+        _ => message::data(text),
     }
     if let Some(Page::File(path)) = &options.page
         && let Err(error) = fs::write(path, page())
@@ -91,7 +91,7 @@ fn finish(options: &Options, tally: &Tally) -> i32 {
         false => report::table(tally),
     };
     let page = || report::page(tally, &title(&options.inputs));
-    match write_page(options, text, page) {
+    match write_page(options, &text, page) {
         true => code,
         false => COULD_NOT,
     }

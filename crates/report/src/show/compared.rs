@@ -6,6 +6,7 @@ use present::{NONE, Page, Table, harmless, sentence, thousands};
 use serde_json::{Value, json};
 
 use super::ms;
+use super::page::sentences;
 use crate::compared::{PagePair, pairs, verdict};
 use crate::tally::{Group, Tally};
 
@@ -50,9 +51,7 @@ pub fn compared_table(before: &Tally, after: &Tally, names: [&str; 2]) -> String
 pub fn compared_page(before: &Tally, after: &Tally, names: [&str; 2]) -> String {
     let [old, new] = names;
     let mut page = Page::new(&format!("{old} and {new}"));
-    for text in verdict(before, after) {
-        page.remark("note", "", &sentence(&text));
-    }
+    page.verdict(&sentences(&verdict(before, after)));
     page.heading("Pages")
         .paragraph(&format!("Before: {old}. After: {new}."))
         .table(&table(before, after, usize::MAX));

@@ -19,9 +19,7 @@ pub fn page(tally: &Tally, title: &str) -> String {
     let all = tally.all();
     let waiting = tally.waiting();
     let mut page = Page::new(title);
-    for sentence in verdict(tally, &waiting) {
-        page.remark("note", "", &present::sentence(&sentence));
-    }
+    page.verdict(&sentences(&verdict(tally, &waiting)));
     head(tally, &mut page);
     if all.len > 0 {
         page.heading("Pages, by the time that they took together")
@@ -46,6 +44,11 @@ pub fn page(tally: &Tally, title: &str) -> String {
     groups(tally, &mut page);
     foot(tally, &mut page);
     page.finish()
+}
+
+/// With their capitals and ends.
+pub(super) fn sentences(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|text| present::sentence(text)).collect()
 }
 
 fn phases(tally: &Tally, page: &mut Page) {

@@ -7,7 +7,7 @@
 use super::cursor;
 use super::date::DateReader;
 use super::fields::{Shape, in_json, put, shape};
-use super::slot::{Slot, Unit};
+use super::foreign::{ForeignField, Unit};
 use super::{Line, LineForm};
 use crate::Field;
 
@@ -42,7 +42,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
 }
 
 /// A key of another server's object: the object that it is in (empty: the line itself), its name, and what it is.
-pub(super) type ProxyKey = (&'static str, &'static str, Slot);
+pub(super) type ProxyKey = (&'static str, &'static str, ForeignField);
 
 /// An object of another server, by its keys; a moment of its end is made one of arrival.
 pub(super) fn proxy<'a>(

@@ -10,11 +10,11 @@ mod common;
 mod cursor;
 mod date;
 mod fields;
+mod foreign;
 mod json;
 mod named;
 mod pattern;
 mod plain;
-mod slot;
 
 use std::borrow::Cow;
 

@@ -7,8 +7,8 @@
 use super::common;
 use super::cursor::quoted;
 use super::date::DateReader;
+use super::foreign::{ForeignField, Unit};
 use super::json::{self, ProxyKey};
-use super::slot::{Slot, Unit};
 use super::{Line, LineForm, known};
 use crate::Field;
 
@@ -17,23 +17,27 @@ pub(super) const NAMES: &str = "nginx:request_time, nginx:upstream_response_time
     gunicorn:M, gunicorn:D, apache:D, apache:T, uwsgi, uwsgi:micros, caddy, traefik";
 
 /// A server, its variables, and what its durations are.
-type Server = (&'static str, &'static [(&'static str, Slot)], &'static str);
+type Server = (
+    &'static str,
+    &'static [(&'static str, ForeignField)],
+    &'static str,
+);
 
 const SERVERS: [Server; 3] = [
     (
         "nginx",
         &[
-            ("request_time", Slot::of(Field::Total)),
-            ("upstream_response_time", Slot::of(Field::Run)),
-            ("upstream_header_time", Slot::SKIPPED),
-            ("upstream_connect_time", Slot::SKIPPED),
-            ("upstream_addr", Slot::SKIPPED),
-            ("upstream_status", Slot::SKIPPED),
-            ("http_x_forwarded_for", Slot::SKIPPED),
-            ("request_length", Slot::of(Field::RequestBytes)),
-            ("request_id", Slot::of(Field::Id)),
-            ("host", Slot::of(Field::Host)),
-            ("msec", Slot::new(Field::At, Unit::End)),
+            ("request_time", ForeignField::of(Field::Total)),
+            ("upstream_response_time", ForeignField::of(Field::Run)),
+            ("upstream_header_time", ForeignField::SKIPPED),
+            ("upstream_connect_time", ForeignField::SKIPPED),
+            ("upstream_addr", ForeignField::SKIPPED),
+            ("upstream_status", ForeignField::SKIPPED),
+            ("http_x_forwarded_for", ForeignField::SKIPPED),
+            ("request_length", ForeignField::of(Field::RequestBytes)),
+            ("request_id", ForeignField::of(Field::Id)),
+            ("host", ForeignField::of(Field::Host)),
+            ("msec", ForeignField::new(Field::At, Unit::End)),
         ],
         "`run` is nginx's upstream_response_time and `total` its request_time: both contain the wait for a thread of the \
          server behind nginx, and request_time the client's network",
@@ -41,21 +45,21 @@ const SERVERS: [Server; 3] = [
     (
         "gunicorn",
         &[
-            ("L", Slot::of(Field::Run)),
-            ("M", Slot::new(Field::Run, Unit::Millis)),
-            ("D", Slot::new(Field::Run, Unit::Micros)),
+            ("L", ForeignField::of(Field::Run)),
+            ("M", ForeignField::new(Field::Run, Unit::Millis)),
+            ("D", ForeignField::new(Field::Run, Unit::Micros)),
         ],
         "gunicorn's time begins when a worker takes the request: the wait before that is in no log",
     ),
     (
         "apache",
         &[
-            ("D", Slot::new(Field::Total, Unit::Micros)),
-            ("T", Slot::of(Field::Total)),
-            ("{us}T", Slot::new(Field::Total, Unit::Micros)),
-            ("{ms}T", Slot::new(Field::Total, Unit::Millis)),
-            ("I", Slot::of(Field::RequestBytes)),
-            ("O", Slot::of(Field::Sent)),
+            ("D", ForeignField::new(Field::Total, Unit::Micros)),
+            ("T", ForeignField::of(Field::Total)),
+            ("{us}T", ForeignField::new(Field::Total, Unit::Micros)),
+            ("{ms}T", ForeignField::new(Field::Total, Unit::Millis)),
+            ("I", ForeignField::of(Field::RequestBytes)),
+            ("O", ForeignField::of(Field::Sent)),
         ],
         "Apache's time is the whole request: it contains the wait for a thread of mod_wsgi, and the client's network",
     ),
@@ -77,30 +81,34 @@ const UWSGI_NOTE: &str =
     "uWSGI's time begins when a process takes the request: the wait before that is in no log";
 
 const CADDY: [ProxyKey; 10] = [
-    ("", "ts", Slot::new(Field::At, Unit::End)),
-    ("", "duration", Slot::of(Field::Total)),
-    ("", "status", Slot::of(Field::Status)),
-    ("", "size", Slot::of(Field::Bytes)),
-    ("", "user_id", Slot::of(Field::User)),
-    ("request", "remote_ip", Slot::of(Field::Peer)),
-    ("request", "method", Slot::of(Field::Method)),
-    ("request", "uri", Slot::of(Field::Target)),
-    ("request", "host", Slot::of(Field::Host)),
-    ("request", "proto", Slot::of(Field::Protocol)),
+    ("", "ts", ForeignField::new(Field::At, Unit::End)),
+    ("", "duration", ForeignField::of(Field::Total)),
+    ("", "status", ForeignField::of(Field::Status)),
+    ("", "size", ForeignField::of(Field::Bytes)),
+    ("", "user_id", ForeignField::of(Field::User)),
+    ("request", "remote_ip", ForeignField::of(Field::Peer)),
+    ("request", "method", ForeignField::of(Field::Method)),
+    ("request", "uri", ForeignField::of(Field::Target)),
+    ("request", "host", ForeignField::of(Field::Host)),
+    ("request", "proto", ForeignField::of(Field::Protocol)),
 ];
 
 const TRAEFIK: [ProxyKey; 11] = [
-    ("", "StartUTC", Slot::of(Field::TimeIso)),
-    ("", "Duration", Slot::new(Field::Total, Unit::Nanos)),
-    ("", "OriginDuration", Slot::new(Field::Run, Unit::Nanos)),
-    ("", "DownstreamStatus", Slot::of(Field::Status)),
-    ("", "DownstreamContentSize", Slot::of(Field::Bytes)),
-    ("", "ClientHost", Slot::of(Field::Peer)),
-    ("", "RequestMethod", Slot::of(Field::Method)),
-    ("", "RequestPath", Slot::of(Field::Target)),
-    ("", "RequestHost", Slot::of(Field::Host)),
-    ("", "RequestProtocol", Slot::of(Field::Protocol)),
-    ("", "RouterName", Slot::of(Field::Route)),
+    ("", "StartUTC", ForeignField::of(Field::TimeIso)),
+    ("", "Duration", ForeignField::new(Field::Total, Unit::Nanos)),
+    (
+        "",
+        "OriginDuration",
+        ForeignField::new(Field::Run, Unit::Nanos),
+    ),
+    ("", "DownstreamStatus", ForeignField::of(Field::Status)),
+    ("", "DownstreamContentSize", ForeignField::of(Field::Bytes)),
+    ("", "ClientHost", ForeignField::of(Field::Peer)),
+    ("", "RequestMethod", ForeignField::of(Field::Method)),
+    ("", "RequestPath", ForeignField::of(Field::Target)),
+    ("", "RequestHost", ForeignField::of(Field::Host)),
+    ("", "RequestProtocol", ForeignField::of(Field::Protocol)),
+    ("", "RouterName", ForeignField::of(Field::Route)),
 ];
 const PROXY_NOTE: &str = "the proxy's times contain the wait for a thread of the server behind it";
 
@@ -111,7 +119,7 @@ const VALUES_LEN_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub(super) enum Named {
     /// The common or combined format, and these values at the end of the line.
-    Appended(Vec<Slot>),
+    Appended(Vec<ForeignField>),
     /// JSON.
     Json(&'static [ProxyKey]),
 }
@@ -164,6 +172,17 @@ impl Named {
         Ok((Named::Appended(slots), note))
     }
 
+    pub(super) fn slots(&self) -> impl Iterator<Item = ForeignField> {
+        let (slots, keys): (&[ForeignField], &[ProxyKey]) = match self {
+            Named::Appended(slots) => (slots, &[]),
+            Named::Json(keys) => (&[], keys),
+        };
+        slots
+            .iter()
+            .copied()
+            .chain(keys.iter().map(|(_, _, slot)| *slot))
+    }
+
     pub(super) fn line<'a>(&self, bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
         match self {
             Named::Appended(slots) => appended(slots, bytes, date),
@@ -172,7 +191,11 @@ impl Named {
     }
 }
 
-fn appended<'a>(slots: &[Slot], bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
+fn appended<'a>(
+    slots: &[ForeignField],
+    bytes: &'a [u8],
+    date: &mut DateReader,
+) -> Option<Line<'a>> {
     let (mut line, rest) = common::head(bytes, date)?;
     line.form = LineForm::Template;
     // The last values alone count: what an operator has before them is his own.
@@ -207,13 +230,13 @@ fn appended<'a>(slots: &[Slot], bytes: &'a [u8], date: &mut DateReader) -> Optio
 }
 
 /// A value as it stands behind the common log format.
-struct Value<'a> {
+struct AppendedValue<'a> {
     text: &'a [u8],
     is_quoted: bool,
 }
 
 /// The first value, and what follows it: `"text"`, `word`, `name=word`, `name="text"`; `0.003, 0.010` is one.
-fn appended_value(text: &[u8]) -> Option<(Value<'_>, &[u8])> {
+fn appended_value(text: &[u8]) -> Option<(AppendedValue<'_>, &[u8])> {
     let end = text
         .iter()
         .position(|byte| matches!(byte, b' ' | b'"' | b'='));
@@ -224,7 +247,7 @@ fn appended_value(text: &[u8]) -> Option<(Value<'_>, &[u8])> {
     if let Some(inner) = named.strip_prefix(b"\"") {
         let (text, rest) = quoted(inner)?;
         let is_quoted = true;
-        return Some((Value { text, is_quoted }, rest.trim_ascii_start()));
+        return Some((AppendedValue { text, is_quoted }, rest.trim_ascii_start()));
     }
     let mut end = 0;
     loop {
@@ -242,7 +265,7 @@ fn appended_value(text: &[u8]) -> Option<(Value<'_>, &[u8])> {
     }
     let (text, rest) = named.split_at(end);
     let is_quoted = false;
-    Some((Value { text, is_quoted }, rest.trim_ascii_start()))
+    Some((AppendedValue { text, is_quoted }, rest.trim_ascii_start()))
 }
 
 #[cfg(test)]

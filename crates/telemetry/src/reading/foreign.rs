@@ -10,7 +10,7 @@ use crate::{Field, Nanos};
 
 /// A place of a form, and what stands in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Slot {
+pub(super) struct ForeignField {
     /// `None`: it says nothing here.
     pub(super) field: Option<Field>,
     pub(super) unit: Unit,
@@ -33,26 +33,26 @@ pub(super) enum Unit {
     Ctime,
 }
 
-impl Slot {
-    pub(super) const fn of(field: Field) -> Slot {
-        Slot::new(field, Unit::Own)
+impl ForeignField {
+    pub(super) const fn of(field: Field) -> ForeignField {
+        ForeignField::new(field, Unit::Own)
     }
 
-    pub(super) const fn new(field: Field, unit: Unit) -> Slot {
+    pub(super) const fn new(field: Field, unit: Unit) -> ForeignField {
         let field = Some(field);
-        Slot { field, unit }
+        ForeignField { field, unit }
     }
 
     /// What says nothing.
-    pub(super) const SKIPPED: Slot = Slot {
+    pub(super) const SKIPPED: ForeignField = ForeignField {
         field: None,
         unit: Unit::Own,
     };
 
     /// `total`, `total:ms`, `-`.
-    pub(super) fn named(name: &str) -> Option<Slot> {
+    pub(super) fn named(name: &str) -> Option<ForeignField> {
         if name == "-" {
-            return Some(Slot::SKIPPED);
+            return Some(ForeignField::SKIPPED);
         }
         let (name, unit) = name.split_once(':').unwrap_or((name, "s"));
         let field = Field::named(name)?;
@@ -63,7 +63,7 @@ impl Slot {
             "ctime" if field == Field::Time => Unit::Ctime,
             _ => return None,
         };
-        Some(Slot::new(field, unit))
+        Some(ForeignField::new(field, unit))
     }
 
     /// As it stands in a template.
