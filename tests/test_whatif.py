@@ -117,9 +117,36 @@ def test_a_pool_of_its_own_keeps_slow_requests_away(tmp_path: Path) -> None:
     assert rest["arrived"] + slow["arrived"] == 5000
 
 
+def test_leads_with_what_to_do_and_needs_no_flag(tmp_path: Path) -> None:
+    path = tmp_path / "slow.log"
+    path.write_text("".join(naviserver(5, 5000, slow_share=0.01)))
+    done = whatif(tmp_path, str(path), "--threads-now", "5", "--html", "slow.html")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Now: 5 threads. 1 request in 100 waits "), done.stdout
+    tried = next(line for line in lines if line.startswith("Try: "))
+    threads = int(tried.removeprefix("Try: `--threads ").rstrip("`"))
+    assert 6 <= threads <= 20
+    assert f"With {threads} threads: " in lines[1] or f"With {threads} threads: " in lines[2]
+    assert "correlation" not in done.stdout
+    assert "correlation" in whatif(tmp_path, str(path), "--threads-now", "5", "--why").stdout
+    found = told(tmp_path, str(path), "--threads-now", "5")
+    assert found["verdict"]["threads"] == str(threads)
+    if pool := found["verdict"]["pool"]:
+        assert pool["path"] == "/reports/*" and pool["threads"] + pool["others_threads"] == 5
+    page = (tmp_path / "slow.html").read_text()
+    assert "now: 5" in page and "<code>--threads" in page
+    # Enough threads need no advice, and few requests allow none.
+    path.write_text("".join(naviserver(16, 3000)))
+    calm = whatif(tmp_path, str(path), "--threads-now", "16").stdout
+    assert "More threads: no gain." in calm and "Try:" not in calm
+    path.write_text("".join(naviserver(2, 150)))
+    few = whatif(tmp_path, str(path), "--threads-now", "2").stdout
+    assert "150 requests are too few to say what other threads would do." in few and "Try:" not in few
+
+
 def test_writes_a_page_that_needs_no_network(tmp_path: Path, log: Path) -> None:
     done = whatif(tmp_path, str(log), "--threads", "3,4,2:8", "--html", "whatif.html")
-    assert "check " in done.stdout and "2:8" in done.stdout
+    assert "Checked: " in done.stdout and "2:8" in done.stdout
     page = (tmp_path / "whatif.html").read_text()
     assert page.count("<svg") == page.count("</svg>") >= 4
     assert page.count("<script>") == 1 and "src=" not in page and "@import" not in page and "://" not in page

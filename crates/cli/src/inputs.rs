@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use report::Input;
-use telemetry::{Pattern, Template};
+use telemetry::Pattern;
 
 use crate::message::Message;
 
@@ -42,7 +42,7 @@ pub(crate) fn inputs(
 }
 
 /// A command about logs with the flags of `table`, one a line: name, placeholder and help. `-` in the place of the
-/// placeholder is a switch, a `+` behind it a flag that may be repeated, and a line that begins with `#` a heading.
+/// placeholder is a switch, a `+` behind it a flag that may be repeated, and a line that begins with `#` a heading. `NAMES` in a help are those of formats.
 pub(crate) fn with_flags(name: &'static str, table: &'static str) -> Command {
     let log = Arg::new("log")
         .value_name("LOG")
@@ -62,6 +62,7 @@ pub(crate) fn with_flags(name: &'static str, table: &'static str) -> Command {
             !help.is_empty(),
             "a flag has a name, a placeholder and a help: {line}"
         );
+        let help = help.replace("NAMES", Pattern::NAMES);
         let arg = Arg::new(flag).long(flag).help(help);
         command = command.arg(match (placeholder, placeholder.strip_suffix('+')) {
             ("-", _) => arg.action(ArgAction::SetTrue),
@@ -76,8 +77,7 @@ pub(crate) fn with_flags(name: &'static str, table: &'static str) -> Command {
 
 /// The pattern of a template's lines.
 pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
-    let template = Template::parse(text).map_err(|fault| fault.to_string())?;
-    Pattern::of(&template).map_err(|fault| fault.to_string())
+    Pattern::parse(text).map_err(|fault| fault.to_string())
 }
 
 /// The value of a flag; `None` without the flag, or with a fault.

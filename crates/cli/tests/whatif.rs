@@ -213,7 +213,7 @@ fn a_compressed_log_that_is_still_written_is_answered_with_a_note() {
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     let said = text(&done.stdout);
     let note = "note: `cut.gz`: the compressed data is cut off; what came before it was read";
-    assert!(said.contains(note) && said.contains("check  "), "{said}");
+    assert!(said.contains(note) && said.contains("Checked: "), "{said}");
     // Other damage is no end.
     let mut damaged = whole;
     let middle = damaged.len() / 2;

@@ -19,5 +19,5 @@ pub use number::{
 };
 pub use page::Page;
 pub use table::{Table, facts};
-pub use text::{WIDTH_MAX, broken, escaped, harmless, labelled, width, wrapped};
+pub use text::{WIDTH_MAX, broken, escaped, harmless, labelled, sentence, width, wrapped};
 pub use time::{date_time, hour_text};

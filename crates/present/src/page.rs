@@ -46,6 +46,18 @@ impl Page {
         self.html(&format!("<p class=\"remark {class}\">{label} {text}</p>\n"))
     }
 
+    /// What the page says first, line by line; what the lines have in backticks is code.
+    pub fn verdict(&mut self, lines: &[String]) -> &mut Page {
+        if lines.is_empty() {
+            return self;
+        }
+        let lines = lines
+            .iter()
+            .map(|line| coded(&escaped(line, TEXT_CHARS_MAX)));
+        let lines = lines.collect::<Vec<_>>().join("<br>");
+        self.html(&format!("<p class=\"remark note\">{lines}</p>\n"))
+    }
+
     /// Numbers that matter most, each with its name.
     pub fn cards<'a>(&mut self, cards: impl IntoIterator<Item = (String, &'a str)>) -> &mut Page {
         let cards = cards.into_iter().map(|(value, name)| {
@@ -193,6 +205,7 @@ mod tests {
         let mut page = Page::new(FOREIGN);
         page.heading(FOREIGN)
             .paragraph(FOREIGN)
+            .verdict(&[FOREIGN.to_owned(), FOREIGN.to_owned()])
             .remark("invalid", "<b>INVALID</b>", &format!("`--cpus` {FOREIGN}"))
             .table(&table)
             .html(&crate::facts([("name", FOREIGN.to_owned())]))

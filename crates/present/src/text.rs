@@ -153,6 +153,14 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
+/// A sentence, with a capital and its end.
+pub fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    let end = if text.ends_with(['.', ':']) { "" } else { "." };
+    first.chain(letters).chain(end.chars()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,14 @@
 //! Requests by what they have in common.
 //!
-//! Takes lines, gives one [`Group`] for each route, status, hour, ... in the order in which they came. Their
+//! Takes lines, gives one [`Group`] for each path, route, status, hour, ... in the order in which they came. Their
 //! number is bounded: later groups are counted together.
 
 use std::collections::HashMap;
 
-use telemetry::Line;
+use telemetry::{Line, push_folded};
 
 use crate::filter::local_ns;
+use crate::recorded::path;
 use crate::tally::Group;
 
 /// Most groups: 50 KB each.
@@ -18,6 +19,8 @@ const NAME_BYTES_MAX: usize = 256;
 /// What requests are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
+    /// The method and the folded path: `GET /orders/*`.
+    Path,
     /// The route's name.
     Route,
     /// The status code.
@@ -36,7 +39,8 @@ pub enum By {
 
 impl By {
     /// All of them, by their names.
-    pub const ALL: [(By, &'static str); 7] = [
+    pub const ALL: [(By, &'static str); 8] = [
+        (By::Path, "path"),
         (By::Route, "route"),
         (By::Status, "status"),
         (By::Hour, "hour"),
@@ -107,11 +111,18 @@ impl Groups {
         self.by
     }
 
-    /// Names and groups: statuses and hours in their order, all else by the number of requests.
+    /// Names and groups: statuses and hours in their order, paths by their time, all else by the number of requests.
     pub(crate) fn sorted(&self) -> Vec<(String, &Group)> {
         let mut sorted: Vec<_> = self.groups.iter().collect();
         match self.by {
             By::Status | By::Hour => sorted.sort_by(|one, two| one.0.cmp(&two.0)),
+            By::Path => sorted.sort_by(|one, two| {
+                let (one_ns, two_ns) = (one.1.total().sum_secs(), two.1.total().sum_secs());
+                let by_time = two_ns.total_cmp(&one_ns);
+                by_time
+                    .then(two.1.len.cmp(&one.1.len))
+                    .then(one.0.cmp(&two.0))
+            }),
             _ => sorted.sort_by(|one, two| two.1.len.cmp(&one.1.len).then(one.0.cmp(&two.0))),
         }
         sorted
@@ -128,6 +139,7 @@ impl Groups {
     fn write_key(&mut self, line: &Line<'_>) {
         self.key.clear();
         let text = match self.by {
+            By::Path => return push_folded(line.method, &path(line), &mut self.key),
             By::Route => line.route,
             By::Pool => line.pool,
             By::Method => line.method,

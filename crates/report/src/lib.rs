@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod at_queue;
+mod compared;
 mod filter;
 mod follow;
 mod groups;
@@ -23,6 +24,7 @@ mod source;
 mod spread;
 mod tally;
 mod timeline;
+mod verdict;
 mod waiting;
 
 pub use at_queue::{AtQueue, Count};
@@ -30,12 +32,14 @@ pub use filter::{Filter, When, duration, statuses};
 pub use follow::Follow;
 pub use groups::{By, GROUPS_LEN_MAX};
 pub use recorded::{CUT_OFF, Handling, Passed, lines, path};
-pub use show::{interval_line, json, live, page, table};
+pub use show::{
+    compared_json, compared_page, compared_table, interval_line, json, live, page, table,
+};
 pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;
 pub use tally::{Group, Grouped, KeepTimeline, Misread, PHASES, Plan, Tally};
-pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting, first_part};
+pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting};
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;

@@ -25,6 +25,14 @@ impl Spread {
             .saturating_add(u128::from(span.0) * u128::from(span.0));
     }
 
+    /// Counts all of another one.
+    #[cfg(test)]
+    pub(crate) fn merge(&mut self, other: &Spread) {
+        self.shape.merge(&other.shape);
+        self.sum_ns += other.sum_ns;
+        self.squares_ns = self.squares_ns.saturating_add(other.squares_ns);
+    }
+
     /// Durations counted.
     pub fn len(&self) -> u64 {
         self.shape.len()

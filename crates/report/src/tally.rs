@@ -67,7 +67,7 @@ pub struct Group {
 pub struct Grouped<'t> {
     /// What that is.
     pub by: By,
-    /// The groups: statuses and hours in their order, all else by the number of requests.
+    /// The groups: statuses and hours in their order, paths by their time, all else by the number of requests.
     pub named: Vec<(String, &'t Group)>,
     /// What came when there were [`crate::GROUPS_LEN_MAX`] already.
     pub others: Option<&'t Group>,
@@ -87,6 +87,9 @@ pub struct Misread {
 pub struct Tally {
     reader: Reader,
     filter: Filter,
+    by: Option<By>,
+    has_format: bool,
+    note: Option<&'static str>,
     name: String,
     /// Lines of the input that is being read.
     line: u64,
@@ -95,7 +98,7 @@ pub struct Tally {
     misread_first: Option<Misread>,
     former_len: u64,
     cut_off: Vec<String>,
-    forms: [u64; 6],
+    forms: [u64; FORMS.len()],
     all: Group,
     statuses: Box<[u64]>,
     endings: Vec<(Vec<u8>, u64)>,
@@ -103,6 +106,8 @@ pub struct Tally {
     /// Nanoseconds since 1970 of the first and the last arrival.
     time_ns: Option<(u64, u64)>,
     utc_offset_secs: i32,
+    pages: Groups,
+    /// `None` also where they would be the pages.
     groups: Option<Groups>,
     slowest: Slowest,
     waiting: Collector,
@@ -122,14 +127,18 @@ impl Tally {
             misread_first: None,
             former_len: 0,
             cut_off: Vec::new(),
-            forms: [0; 6],
+            forms: [0; FORMS.len()],
             all: Group::default(),
             statuses: vec![0; 1_000].into(),
             endings: Vec::new(),
             ends_known_len: 0,
             time_ns: None,
             utc_offset_secs: 0,
-            groups: plan.by.map(Groups::new),
+            pages: Groups::new(By::Path),
+            groups: plan.by.filter(|by| *by != By::Path).map(Groups::new),
+            by: plan.by,
+            has_format: plan.pattern.is_some(),
+            note: plan.pattern.as_ref().and_then(Pattern::note),
             slowest: Slowest::new(plan.slowest_len),
             waiting: Collector::new(plan.slowest_len),
             timeline: (plan.timeline == KeepTimeline::Yes).then(Timeline::default),
@@ -203,12 +212,25 @@ impl Tally {
 
     /// The groups, where any were wished.
     pub fn groups(&self) -> Option<Grouped<'_>> {
-        let groups = self.groups.as_ref()?;
-        Some(Grouped {
-            by: groups.by(),
-            named: groups.sorted(),
-            others: groups.others(),
-        })
+        self.by?;
+        Some(grouped(self.groups.as_ref().unwrap_or(&self.pages)))
+    }
+
+    /// What the durations of the format are, where it was named.
+    pub fn note(&self) -> Option<&'static str> {
+        self.note
+    }
+
+    /// Whether a format was given that no line has.
+    pub fn has_unused_format(&self) -> bool {
+        let named = [LineForm::Template, LineForm::ProxyJson];
+        let is_used = named.iter().any(|form| self.forms[*form as usize] > 0);
+        self.has_format && self.all.len > 0 && !is_used
+    }
+
+    /// Requests by method and folded path, those that took the most time together first.
+    pub fn pages(&self) -> Grouped<'_> {
+        grouped(&self.pages)
     }
 
     /// The slowest requests, the slowest first.
@@ -285,6 +307,7 @@ impl Tally {
             self.stretch(wall_ns, line.utc_offset_secs);
         }
         self.slowest.take(line);
+        self.pages.group_of(line).add(line);
         if let Some(groups) = &mut self.groups {
             groups.group_of(line).add(line);
         }
@@ -332,13 +355,22 @@ impl Tally {
     }
 }
 
-const FORMS: [LineForm; 6] = [
+fn grouped(groups: &Groups) -> Grouped<'_> {
+    Grouped {
+        by: groups.by(),
+        named: groups.sorted(),
+        others: groups.others(),
+    }
+}
+
+const FORMS: [LineForm; 7] = [
     LineForm::Common,
     LineForm::Combined,
     LineForm::Phases,
     LineForm::NaviServer,
     LineForm::Json,
     LineForm::Template,
+    LineForm::ProxyJson,
 ];
 
 impl Group {
@@ -357,6 +389,18 @@ impl Group {
             self.cpu.add(cpu);
         }
         self.at_queue.add(&line.queued);
+    }
+
+    /// Adds all that another group has.
+    #[cfg(test)]
+    pub(crate) fn merge(&mut self, other: &Group) {
+        self.len += other.len;
+        for (own, others) in self.classes.iter_mut().zip(&other.classes) {
+            *own += others;
+        }
+        for (own, others) in self.phases.iter_mut().zip(&other.phases) {
+            own.merge(others);
+        }
     }
 
     /// The distribution of the total.

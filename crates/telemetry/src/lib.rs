@@ -9,6 +9,7 @@
 
 mod calendar;
 mod nearest;
+mod path;
 mod percentile;
 mod reading;
 mod record;
@@ -18,6 +19,7 @@ pub mod timing;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
 pub use nearest::nearest;
+pub use path::{folded_segment, push_folded};
 pub use percentile::{nearest_rank, share_of_rank};
 pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
 pub use record::{

@@ -15,10 +15,11 @@ use loadgen::spec::{self, FlagForm, FlagGroup, Key, LoadSpec};
 use loadgen::statistics::Assertion;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use telemetry::{Pattern, Template};
+use telemetry::Pattern;
 
 use crate::command::Purpose;
 use crate::environment::cause;
+use crate::inputs::pattern;
 use crate::message::{self, Message};
 
 /// A form of the results of runs; the text is a title for pages.
@@ -150,10 +151,7 @@ pub(super) fn options(matches: &ArgMatches) -> (BenchOptions, Vec<Message>) {
         load,
         outputs,
         label: text(matches, "label").unwrap_or_default().to_owned(),
-        pattern: value(matches, "replay_format", &mut faults, |text| {
-            let template = Template::parse(text).map_err(|fault| fault.to_string())?;
-            Pattern::of(&template).map_err(|fault| fault.to_string())
-        }),
+        pattern: value(matches, "replay_format", &mut faults, pattern),
         admin_socket: text(matches, "admin_socket").map(PathBuf::from),
         is_quiet: matches.get_flag("quiet"),
         is_plain: matches.get_flag("plain"),

@@ -16,12 +16,13 @@ use crate::message::Message;
 const ABOUT: &str = "Show where requests spent their time, from access logs";
 
 const LONG_ABOUT: &str = "\
-Show where requests spent their time: average, deviation and percentiles of each phase, by route,
-status, hour and more, and the cause of each of the slowest requests.
+Show which page is slow and why: a verdict, the requests by method and path, percentiles of each
+phase, which requests held the threads that others waited for, and the slowest requests.
 
-The command reads milepost's log formats, the common and combined formats of nginx and httpd, and
-NaviServer's format with partial times, in any mix, plain or compressed with gzip or zstd. Without
-LOG, or for `-`, the command reads standard input. Memory use does not grow with the log.";
+The command reads milepost's log formats, the common and combined formats of nginx and httpd, JSON
+of Caddy and Traefik, and NaviServer's format with partial times, in any mix, plain or compressed
+with gzip or zstd; `--format` reads others. Without LOG, or for `-`, the command reads standard
+input. Memory use does not grow with the log.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +30,8 @@ Examples:
   milepost report access.log access.log.*.gz --by route --since 2026-11-21T12:00
   milepost report access.log --status 5xx --slower 500ms --slowest 50
   milepost report access.log --html report.html
+  milepost report before.log --against after.log
+  milepost report /var/log/nginx/access.log --format nginx:request_time
   milepost report --follow access.log
   ssh shop cat /var/log/shop.log | milepost report --json
 
@@ -38,7 +41,8 @@ Exit: 0 done, 1 no line was understood, 2 an input or output failed.";
 /// The flags, as [`with_flags`] reads them.
 const FLAGS: &str = "\
 # Output
-by FIELD Also show groups by route, status, hour, pool, method, client or peer
+by FIELD Also show groups by path (all of them), route, status, hour, pool, method, client or peer
+against LOG Compare with another log: `report before.log --against after.log`
 slowest COUNT Number of slowest requests to show [default: 10]
 json - Print JSON; with --follow one object per second
 html FILE Also write an HTML page with charts, which opens without a network; `-` prints the page instead
@@ -50,7 +54,7 @@ route NAME+ Only this route; repeatable
 status LIST Only these statuses: 5xx,404,400-499,none
 slower DURATION Only requests that took longer: 500ms
 # Input
-format TEXT Template of the lines, as in access_log_format: '{peer} {total}'; other formats are still recognized
+format TEXT Template of the lines, as in access_log_format ('{peer} {total:ms}'), or a name: NAMES; it comes before all other formats
 ";
 
 /// Without an input.
@@ -67,6 +71,8 @@ pub(super) struct Options {
     pub(super) is_followed: bool,
     pub(super) is_json: bool,
     pub(super) page: Option<Page>,
+    /// The log to compare with.
+    pub(super) against: Option<Input>,
 }
 
 /// Where the page goes.
@@ -116,6 +122,23 @@ pub(super) fn options(matches: &ArgMatches) -> Result<Options, Vec<Message>> {
             "both want standard output",
         ));
     }
+    let against = matches.get_one::<String>("against");
+    let against = against.map(|name| match name.as_str() {
+        "-" => Input::Stdin,
+        name => Input::File(PathBuf::from(name)),
+    });
+    if against.is_some() && matches.get_flag("follow") {
+        faults.push(Message::new(
+            "`--against` and `--follow`",
+            "a log that grows is not compared",
+        ));
+    }
+    if against.is_some() && inputs.iter().any(|input| Some(input) == against.as_ref()) {
+        faults.push(Message::new(
+            "`--against`",
+            "names the log that it is compared with",
+        ));
+    }
     let plan = Plan {
         pattern: value(matches, "format", &mut faults, pattern),
         filter: filter(matches, &mut faults),
@@ -138,6 +161,7 @@ pub(super) fn options(matches: &ArgMatches) -> Result<Options, Vec<Message>> {
         is_followed: matches.get_flag("follow"),
         is_json,
         page,
+        against,
     })
 }
 

@@ -11,7 +11,7 @@ use std::fs;
 
 use clap::ArgMatches;
 use present::thousands;
-use report::{Fault, Tally};
+use report::{Fault, Input, Tally};
 
 use crate::inputs::title;
 use crate::message::{self, Message};
@@ -40,26 +40,61 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     for fault in &faults {
         say_fault(fault);
     }
-    let code = finish(&options, &tally);
+    let code = match &options.against {
+        None => finish(&options, &tally),
+        Some(other) => compare(&options, &tally, other),
+    };
     // What could be read was printed; that something is missing outweighs that code.
     if faults.is_empty() { code } else { COULD_NOT }
+}
+
+/// Reads the other log and prints both side by side.
+fn compare(options: &Options, before: &Tally, other: &Input) -> i32 {
+    let (after, faults) = report::read(std::slice::from_ref(other), &options.plan, &mut |_| {});
+    for fault in &faults {
+        say_fault(fault);
+    }
+    let code = say_doubts(before).max(say_doubts(&after));
+    let (old, new) = (title(&options.inputs), other.name());
+    let names = [old.as_str(), new.as_str()];
+    let page = || report::compared_page(before, &after, names);
+    let text = match options.is_json {
+        true => report::compared_json(before, &after),
+        false => report::compared_table(before, &after, names),
+    };
+    match (write_page(options, &text, page), faults.is_empty()) {
+        (true, true) => code,
+        _ => COULD_NOT,
+    }
+}
+
+/// Prints the text, or the page in its place, and writes the page; whether that went well.
+fn write_page(options: &Options, text: &str, page: impl Fn() -> String) -> bool {
+    match &options.page {
+        Some(Page::Stdout) => message::data(&page()),
+        _ => message::data(text),
+    }
+    if let Some(Page::File(path)) = &options.page
+        && let Err(error) = fs::write(path, page())
+    {
+        Message::new(&format!("`{}`", path.display()), error).say();
+        return false;
+    }
+    true
 }
 
 /// Prints the doubts about the reading, then the report.
 fn finish(options: &Options, tally: &Tally) -> i32 {
     let code = say_doubts(tally);
-    match &options.page {
-        Some(Page::Stdout) => message::data(&report::page(tally, &title(&options.inputs))),
-        _ if options.is_json => message::data(&report::json(tally)),
-        _ => message::data(&report::table(tally)),
+    let text = match options.is_json {
+        true => report::json(tally),
+        false => report::table(tally),
+    };
+    let page = || report::page(tally, &title(&options.inputs));
+    match write_page(options, &text, page) {
+        true => code,
+        false => COULD_NOT,
     }
-    if let Some(Page::File(path)) = &options.page
-        && let Err(error) = fs::write(path, report::page(tally, &title(&options.inputs)))
-    {
-        Message::new(&format!("`{}`", path.display()), error).say();
-        return COULD_NOT;
-    }
-    code
 }
 
 /// Lines that do not count, and other doubts about the numbers.
@@ -74,6 +109,14 @@ fn say_doubts(tally: &Tally) -> i32 {
             thousands(tally.lines_len()),
         );
         Message::from_text(text).with_hint(FORMER_NAMES).say();
+    }
+    if tally.has_unused_format() {
+        Message::new(
+            "`--format`",
+            "no line has this format; the lines were read as what they are",
+        )
+        .with_hint(FORMAT_HINT)
+        .say();
     }
     let (misread_len, first) = tally.misread();
     let Some(first) = first else {
@@ -99,6 +142,10 @@ fn say_doubts(tally: &Tally) -> i32 {
         .say();
     if has_none { NO } else { DONE }
 }
+
+/// How to find what is wrong with a format.
+const FORMAT_HINT: &str = "compare the text with the first line of the log; a named format's values are the last ones \
+     of each line";
 
 /// How to make a log readable that was written with former names.
 pub(crate) const FORMER_NAMES: &str = "`sed 's/ accept=/ receive=/; s/ deliver=/ send=/; s/ from_queue=/ queued=/; s/ end=drained/ end=shutdown/' \

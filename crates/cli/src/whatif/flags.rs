@@ -18,18 +18,19 @@ use crate::message::Message;
 const ABOUT: &str = "Predict queue times with other numbers of threads, pools, processes or rates";
 
 const LONG_ABOUT: &str = "\
-Predict queue times with other numbers of threads, pools, processes or rates. The simulation takes
-the arrivals and run times of access logs, and runs them through the server's own queue and
-controller.
+Say how many threads a server needs, from its access log. The simulation takes the arrivals and run
+times of the log, and runs them through the server's own queue and controller. Without further flags
+the command proposes a number of threads, and a pool for a page that holds the threads of others.
 
-The logs must contain run times: milepost's phases, json and naviserver formats, NaviServer's format
-with partial times, and templates with these fields. The simulation first repeats the log itself. If
-the simulated queue times differ from the measured ones, the command refuses to predict anything
-else. Without LOG, or for `-`, the command reads standard input.";
+The logs must contain run times: milepost's default, json and naviserver formats, NaviServer's format
+with partial times, and what `--format` reads. The simulation first repeats the log itself. If the
+simulated queue times differ from the measured ones, the command refuses to predict anything else.
+Without LOG, or for `-`, the command reads standard input.";
 
 const EXAMPLES: &str = "\
 Examples:
   milepost whatif access.log
+  milepost whatif access.log --why
   milepost whatif access.log --threads 2,4,8,2:16 --rate x1,x1.5,x2
   milepost whatif access.log --objective 'p99 queue < 20ms' --rate x2
   milepost whatif access.log --threads 8 --pools 'slow=2 /reports/*'
@@ -59,9 +60,10 @@ queue-reserve THREADS[:PLACES] Threads and queue places of the busiest pool rese
 # Requests
 synthetic SPEC Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'
 run DISTRIBUTION Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4
-format TEXT Template of the lines, as in access_log_format; other formats are still recognized
+format TEXT Template of the lines, as in access_log_format ('{time} {run:ms}'), or a name: NAMES; it comes before all other formats
 # Output
 error-max ERROR Maximum error of the repeated p50, p95 and p99: a share, a time, or the larger of both [default: 20%,2ms]
+why - Show how the answer was found, and all columns
 force - Predict even if the simulation does not repeat the log
 seed NUMBER Seed of the random numbers [default: 1]
 json - Print JSON
@@ -100,9 +102,32 @@ pub(super) struct WhatifOptions {
     pub(super) reserve: Reserve,
     pub(super) error_max: ErrorMax,
     pub(super) is_forced: bool,
+    pub(super) output: Detail,
     pub(super) seed: u64,
     pub(super) is_json: bool,
     pub(super) page: Option<PathBuf>,
+}
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// The answer.
+    Answer,
+    /// Also how it was found.
+    All,
+}
+
+impl WhatifOptions {
+    /// Whether nothing in particular is asked for, so that proposals are wanted.
+    pub(super) fn is_open(&self) -> bool {
+        self.threads.is_empty()
+            && self.processes.is_empty()
+            && self.rates.is_empty()
+            && self.controls.is_empty()
+            && self.pools.is_empty()
+            && self.objectives.is_empty()
+            && self.run.is_none()
+    }
 }
 
 /// The source of the requests.
@@ -151,6 +176,10 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         reserve: flags.value("queue-reserve", reserve).unwrap_or_default(),
         error_max: flags.value("error-max", error_max).unwrap_or_default(),
         is_forced: matches.get_flag("force"),
+        output: match matches.get_flag("why") {
+            true => Detail::All,
+            false => Detail::Answer,
+        },
         seed: flags.or("seed", 1, seed),
         is_json: matches.get_flag("json"),
         page: matches.get_one::<String>("html").map(PathBuf::from),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::log_facts::LogFacts;
+use super::proposal::Proposal;
 use super::remarks::dependence;
 use super::{Findings, SearchResult};
 
@@ -26,12 +27,28 @@ pub(super) fn json(findings: &Findings) -> String {
         "source": findings.title,
         "log": present.log.as_ref().map(|log| facts(log, findings)),
         "calibration": present.calibration,
+        "verdict": verdict(findings),
         "answers": findings.answers,
         "objectives": objectives,
         "searches": findings.searches.iter().map(search).collect::<Vec<_>>(),
         "remarks": remarks,
     });
     format!("{value:#}\n")
+}
+
+/// The sentences, and what they propose.
+fn verdict(findings: &Findings) -> Value {
+    let proposal = findings.proposal.as_ref();
+    json!({
+        "sentences": findings.verdict(),
+        "threads": proposal.and_then(Proposal::threads),
+        "pool": proposal.and_then(Proposal::apart).map(|apart| json!({
+            "path": apart.path,
+            "threads": apart.threads,
+            "others_threads": apart.others_threads,
+            "toml": apart.toml(),
+        })),
+    })
 }
 
 fn facts(log: &LogFacts, findings: &Findings) -> Value {
@@ -78,7 +95,7 @@ fn facts(log: &LogFacts, findings: &Findings) -> Value {
             "at_seconds": seconds(pause.at.0),
             "lasts_seconds": seconds(pause.lasts.0),
         })).collect::<Vec<_>>(),
-        "queue": log.queue,
+        "queue": log.has_waits.then_some(log.queue),
         "total": log.total,
     })
 }

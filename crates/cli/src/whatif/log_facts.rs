@@ -11,6 +11,7 @@ use whatif::{Laws, Lock, Pause, Sharing};
 
 use super::flags::WhatifOptions;
 use super::reading::ReadLog;
+use super::routes::Routes;
 
 /// Waits and runs that are this much alike have risen together.
 pub(super) const CORRELATION_MAX: f64 = 0.2;
@@ -41,6 +42,20 @@ pub(super) struct LogFacts {
     pub(super) queue: Times,
     pub(super) total: Times,
     pub(super) has_runs: bool,
+    /// Whether the log says how long requests waited.
+    pub(super) has_waits: bool,
+    /// The route that holds the threads most, if one does so for the others.
+    pub(super) heavy: Option<HeavyRoute>,
+    pub(super) is_by_second: bool,
+}
+
+/// A route with few and long runs.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct HeavyRoute {
+    pub(super) number: u16,
+    pub(super) path: String,
+    /// The mean of its runs.
+    pub(super) mean_ms: f64,
 }
 
 /// The source of the number of threads.
@@ -113,8 +128,14 @@ pub(super) fn of_log(options: &WhatifOptions, read: &ReadLog) -> Present {
         queue: Times::of(recording.queue()),
         total: Times::of(recording.total()),
         has_runs,
+        has_waits: recording.knows_waits(),
+        heavy: has_runs
+            .then(|| heavy_route(&recording.runs_by_route(log_pools[0].1), &read.routes))
+            .flatten(),
+        is_by_second: recording.is_by_second(),
     };
-    let calibration = has_runs.then(|| calibrate(&basis, &variant, log.queue, options.error_max));
+    let calibration = (has_runs && log.has_waits)
+        .then(|| calibrate(&basis, &variant, log.queue, options.error_max));
     basis.pool_of_route = read.routes.separated(&log_pools);
     Present {
         basis,
@@ -122,6 +143,34 @@ pub(super) fn of_log(options: &WhatifOptions, read: &ReadLog) -> Present {
         log: Some(log),
         calibration,
     }
+}
+
+/// Runs of a route that holds the threads: at least so large a part of all run time, by at most such a part of the
+/// requests, each so many times as long as the others.
+const HEAVY_TIME_MIN: f64 = 0.1;
+const HEAVY_LEN_MAX: f64 = 0.25;
+const HEAVY_TIMES: f64 = 4.0;
+
+/// The one with the most run time of those that are heavy.
+fn heavy_route(runs: &[(u16, u64, Nanos)], routes: &Routes) -> Option<HeavyRoute> {
+    let len: u64 = runs.iter().map(|(_, len, _)| len).sum();
+    let sum_s: f64 = runs.iter().map(|(_, _, sum)| sum.as_secs_f64()).sum();
+    let is_heavy = |(_, own_len, own): &&(u16, u64, Nanos)| {
+        let own_s = own.as_secs_f64();
+        let (rest_len, rest_s) = ((len - own_len) as f64, sum_s - own_s);
+        own_s >= HEAVY_TIME_MIN * sum_s
+            && *own_len as f64 <= HEAVY_LEN_MAX * len as f64
+            && own_s * rest_len >= HEAVY_TIMES * rest_s * *own_len as f64
+    };
+    let (number, own_len, sum) = runs
+        .iter()
+        .filter(is_heavy)
+        .max_by_key(|(_, _, sum)| *sum)?;
+    Some(HeavyRoute {
+        number: *number,
+        path: routes.path(*number)?.to_owned(),
+        mean_ms: 1e3 * sum.as_secs_f64() / *own_len as f64,
+    })
 }
 
 /// Of synthetic requests.

@@ -9,6 +9,7 @@ mod json;
 mod log_facts;
 mod objective;
 mod page;
+mod proposal;
 mod reading;
 mod remarks;
 mod routes;
@@ -30,6 +31,7 @@ use crate::{COULD_NOT, DONE, NO};
 pub(crate) use flags::command;
 use flags::{Source, WhatifOptions};
 use log_facts::Present;
+use proposal::Proposal;
 use reading::Untimed;
 
 /// Most variants of one question.
@@ -42,15 +44,34 @@ const REFUSAL_HINT: &str = "set `--threads-now N` if the server had another numb
     `--queue-target`, `--queue-timeout`, `--overload-timeout` as the server had them; `--error-max 50%` \
     accepts larger errors, `--force` any";
 
+/// The cause that is most likely, where arrivals are a guess.
+const BY_SECOND_HINT: &str = "the log has times in whole seconds; lines with `at=`, as the server writes them by default, \
+    or of `--access-log-format json` have microseconds";
+
 /// Everything that is printed.
 #[derive(Debug)]
 struct Findings {
     title: String,
     present: Present,
+    proposal: Option<Proposal>,
     answers: Vec<Answer>,
     objectives: Vec<Objective>,
     searches: Vec<SearchResult>,
     remarks: Vec<String>,
+}
+
+impl Findings {
+    /// The answer, line by line; nothing of synthetic requests.
+    fn verdict(&self) -> Vec<String> {
+        let Some(log) = self.present.log.as_ref().filter(|log| log.has_runs) else {
+            return Vec::new();
+        };
+        let mut lines = vec![proposal::now(log, &self.present.variant)];
+        lines.extend(self.proposal.iter().flat_map(|found| found.sentences(log)));
+        lines.extend(proposal::checked(&self.present));
+        lines.extend(self.proposal.as_ref().and_then(Proposal::apart_sentence));
+        lines
+    }
 }
 
 /// A search, and what it was for.
@@ -84,7 +105,7 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
 }
 
 fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
-    let (title, present, mut remarks) = known(options)?;
+    let (title, mut present, mut remarks) = known(options)?;
     if let Some(calibration) = &present.calibration
         && !calibration.holds
         && !options.is_forced
@@ -96,14 +117,26 @@ fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
         }
         return Err(refusal(&title, &present, calibration));
     }
-    let variants = variants(options, &present.variant)?;
-    let (answers, searches) = simulated(options, &present, &variants);
+    let threads_max = dependent_on(&present).map(|seen| 2 * seen);
+    let proposed = match options.is_open() {
+        true => proposal::proposal(&mut present, threads_max),
+        false => None,
+    };
+    let (proposal, answers, searches) = match proposed {
+        Some((proposal, answers)) => (Some(proposal), answers, Vec::new()),
+        None => {
+            let variants = variants(options, &present.variant)?;
+            let (answers, searches) = simulated(options, &present, &variants);
+            (None, answers, searches)
+        }
+    };
     let tried = searches.iter().flat_map(|result| &result.search.tried);
     let all: Vec<&Answer> = answers.iter().chain(tried).collect();
     remarks.extend(remarks::of(&present, &all));
     Ok(Findings {
         title,
         present,
+        proposal,
         answers,
         objectives: options.objectives.clone(),
         searches,
@@ -150,7 +183,11 @@ fn refusal(title: &str, present: &Present, calibration: &Calibration) -> Message
         "the simulation with {threads} threads does not repeat this log: {}",
         wrong.join(", ")
     );
-    Message::new(&format!("`{title}`"), text).with_hint(REFUSAL_HINT)
+    let hint = match present.log.as_ref().is_some_and(|log| log.is_by_second) {
+        true => format!("{BY_SECOND_HINT}; {REFUSAL_HINT}"),
+        false => REFUSAL_HINT.to_owned(),
+    };
+    Message::new(&format!("`{title}`"), text).with_hint(hint)
 }
 
 /// All combinations of the options: by rate, then processes, then control, then threads.
@@ -309,7 +346,7 @@ fn scaled(requests: &Requests, factor: f64) -> Requests {
 fn finish(options: &WhatifOptions, findings: &Findings) -> i32 {
     match options.is_json {
         true => message::data(&json::json(findings)),
-        false => message::data(&table::table(findings)),
+        false => message::data(&table::table(findings, options.output)),
     }
     if let Some(path) = &options.page
         && let Err(error) = fs::write(path, page::page(findings))

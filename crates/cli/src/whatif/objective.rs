@@ -17,6 +17,11 @@ pub(super) fn parse(text: &str) -> Result<Objective, String> {
     let words: Vec<&str> = what.split_whitespace().collect();
     let (metric, below) = match words[..] {
         ["refused"] => (Metric::Refused, share(limit)?),
+        // What a client sees is the whole time.
+        [quantile] => {
+            let quantile = quantile_of(quantile).ok_or_else(wrong)?;
+            (Metric::Total(quantile), span(limit)?.as_secs_f64() * 1e3)
+        }
         [quantile, of] => {
             let quantile = quantile_of(quantile).ok_or_else(wrong)?;
             let metric = match of {

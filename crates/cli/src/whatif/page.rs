@@ -5,42 +5,51 @@
 use present::{Axis, Chart, Line, Page, Scale};
 use whatif::prediction::{Answer, Times};
 
+use super::flags::Detail;
+use super::proposal::Proposal;
 use super::{Findings, table};
 
 /// The page.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new(&format!("What if: {}", findings.title));
+    page.verdict(&findings.verdict());
+    if let Some(apart) = findings.proposal.as_ref().and_then(Proposal::apart) {
+        page.details("The pool in a configuration", |page| {
+            page.html(&format!(
+                "<pre>{}</pre>",
+                present::escaped(apart.toml(), 600)
+            ));
+        });
+    }
     // Doubts come before the numbers that they are about.
     for remark in &findings.remarks {
         page.remark("doubtful", "", remark);
     }
-    page.heading("Predictions").table(&table::answers(findings));
+    let answers = [over_threads(findings), repeated(findings)];
+    page.heading("Predictions").charts(answers.iter().flatten());
+    page.table(&table::answers(findings, Detail::Answer));
     if table::is_any_beyond(findings) {
         page.paragraph(table::BEYOND_NOTE);
     }
     for result in &findings.searches {
         page.paragraph(&table::search(result, &findings.objectives));
     }
-    page.charts(&charts(findings));
+    page.heading("How this was found");
+    page.charts(
+        &slowdown(findings)
+            .into_iter()
+            .chain(over_time(findings))
+            .collect::<Vec<_>>(),
+    );
     let facts = table::facts(findings);
     if !facts.is_empty() {
-        page.heading("What the log says")
-            .html(&present::facts(facts));
+        page.html(&present::facts(facts));
     }
     page.finish()
 }
 
-fn charts(findings: &Findings) -> Vec<Chart> {
-    let all = [
-        over_threads(findings),
-        repeated(findings),
-        slowdown(findings),
-    ];
-    all.into_iter()
-        .flatten()
-        .chain(over_time(findings))
-        .collect()
-}
+/// Of the median, p95 and p99, as in the report.
+const COLOURS: [usize; 3] = [0, 1, 3];
 
 /// Durations have no place for nothing at all: a microsecond is drawn.
 fn drawn_seconds(ms: f64) -> f64 {
@@ -55,7 +64,10 @@ fn groups(findings: &Findings) -> Vec<Vec<(f64, &Answer)>> {
         .iter()
         .flat_map(|result| &result.search.tried);
     for answer in findings.answers.iter().chain(tried) {
-        // An elastic pool has no one place on an axis of threads.
+        // An elastic pool has no one place on an axis of threads, and a pool of its own is another server.
+        if answer.pools.len() > findings.present.variant.pools.len() {
+            continue;
+        }
         let Ok(threads) = answer.threads.parse::<f64>() else {
             continue;
         };
@@ -86,7 +98,7 @@ fn over_threads(findings: &Findings) -> Option<Chart> {
     let quantiles: &[Quantile] = match groups.len() {
         0 => return None,
         1 => &[
-            ("p50", |times| times.p50_ms),
+            ("median", |times| times.p50_ms),
             ("p95", |times| times.p95_ms),
             ("p99", |times| times.p99_ms),
         ],
@@ -105,12 +117,26 @@ fn over_threads(findings: &Findings) -> Option<Chart> {
             };
             let points = group.iter();
             let points = points.map(|(x, answer)| (*x, drawn_seconds(of(&answer.queue))));
-            lines.push(line(&name, points));
+            let mut line = line(&name, points);
+            if groups.len() == 1 {
+                line.colour = Some(COLOURS[lines.len()]);
+            }
+            lines.push(line);
         }
     }
-    let scale = Scale::of(Axis::Linear, Axis::Durations);
+    let mut scale = Scale::of(Axis::Linear, Axis::Durations);
+    let log = findings.present.log.as_ref();
+    if log.is_some_and(|log| log.has_waits) {
+        let now = findings.present.variant.pools[0].threads.max;
+        scale = scale.marked(now as f64, "now");
+    }
+    if let Some(found) = findings.proposal.as_ref().and_then(Proposal::threads)
+        && let Ok(threads) = found.rsplit(':').next().unwrap_or(found).parse::<f64>()
+    {
+        scale = scale.marked(threads, "try");
+    }
     let labels = ["threads", "queue time"];
-    Some(Chart::of("Queue time by threads", labels, scale, lines))
+    Some(Chart::of("Queue time", labels, scale, lines))
 }
 
 fn line(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Line {
@@ -140,7 +166,7 @@ fn repeated(findings: &Findings) -> Option<Chart> {
     ];
     let scale = Scale::of(Axis::Nines, Axis::Durations);
     let labels = ["of all requests waited at most", "queue time"];
-    let title = "Queue time, measured and simulated";
+    let title = "Check";
     Some(Chart::of(title, labels, scale, lines))
 }
 
@@ -192,10 +218,7 @@ fn over_time(findings: &Findings) -> Vec<Chart> {
             of("running", |moment| moment.running),
             of("waiting", |moment| moment.waiting),
         ];
-        let title = format!(
-            "Over time: {} threads, x{}, control {}",
-            answer.threads, answer.rate, answer.control
-        );
+        let title = format!("Over time, {} threads", answer.threads);
         let scale = Scale::of(Axis::Linear, Axis::Linear);
         Chart::of(&title, ["seconds", "threads, requests"], scale, lines)
     };

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use present::thousands;
 use report::{CUT_OFF, Handling, Input};
-use telemetry::{KnownSpans, Line, Nanos, Pattern};
+use telemetry::{KnownSpans, Line, LineForm, Nanos, Pattern};
 use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
 
 use super::routes::{PoolRule, Routes};
@@ -19,7 +19,7 @@ const SILENCE: Nanos = Nanos::from_secs(3_600);
 
 /// The hint for a log without times.
 const NO_TIMES_HINT: &str = "log them as the server does by default (`--access-log-format phases`) or as `json`; \
-     `--run 20ms` makes them up";
+     `--format nginx:request_time` and its like read what other servers append; `--run 20ms` makes them up";
 
 /// Whether requests without times count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub(super) struct ReadLog {
     /// Compressed logs that end before their end.
     pub(super) cut_off: Vec<String>,
     pub(super) left_out: Unsimulated,
+    /// What the durations of a named format are.
+    note: Option<&'static str>,
 }
 
 /// Requests of a log that are not simulated.
@@ -53,6 +55,8 @@ pub(super) struct Unsimulated {
     elsewhere_len: u64,
     /// They have no times.
     untimed_len: u64,
+    /// Whole times alone: taken for run times.
+    totals_len: u64,
     /// Some of these have times by names that are not read any more.
     has_former_names: bool,
 }
@@ -72,6 +76,7 @@ pub(super) fn read(
         routes: Routes::new(rules),
         processes: Vec::new(),
         untimed,
+        takes_totals: !pattern.is_some_and(Pattern::knows_runs),
         left_out: Unsimulated::default(),
         is_full: false,
     };
@@ -105,6 +110,7 @@ pub(super) fn read(
         misread_first,
         cut_off,
         left_out: reader.left_out,
+        note: pattern.and_then(Pattern::note),
     })
 }
 
@@ -113,6 +119,8 @@ struct LogReader {
     routes: Routes,
     processes: Vec<Vec<u8>>,
     untimed: Untimed,
+    /// Whether a time that is the whole stands for the run.
+    takes_totals: bool,
     left_out: Unsimulated,
     is_full: bool,
 }
@@ -121,7 +129,12 @@ impl LogReader {
     /// `None`: the line has no time of day, so that it is no request here.
     fn take(&mut self, line: &Line<'_>) -> Option<ControlFlow<()>> {
         let began_unix_ns = line.wall_ns?;
-        let handling = Handling::of(line);
+        let mut handling = Handling::of(line);
+        let mut spans = line.spans;
+        if handling == Handling::Untimed && self.takes_totals && is_foreign(line) {
+            (handling, spans.run) = (Handling::Ran, spans.total);
+            self.left_out.totals_len += 1;
+        }
         match (handling, self.untimed) {
             (Handling::Elsewhere, _) => {
                 self.left_out.elsewhere_len += 1;
@@ -137,7 +150,7 @@ impl LogReader {
         let numbers = self.routes.numbers(line);
         // The times of a request that was refused are those of its refusal.
         let spans = match handling {
-            Handling::Ran => line.spans,
+            Handling::Ran => spans,
             _ => KnownSpans::default(),
         };
         let seen = Seen {
@@ -174,6 +187,12 @@ impl LogReader {
         );
         process as u8
     }
+}
+
+/// Whether the line is of a form whose whole time is all that there is.
+fn is_foreign(line: &Line<'_>) -> bool {
+    let is_foreign = matches!(line.form, LineForm::Template | LineForm::ProxyJson);
+    is_foreign && line.spans.total.is_some()
 }
 
 fn found(line: &Line<'_>) -> Option<Found> {
@@ -253,6 +272,12 @@ impl ReadLog {
         for name in self.routes.idle_rules() {
             doubts.push(format!("pool `{name}`: no request has one of its paths"));
         }
+        if self.left_out.totals_len > 0 {
+            doubts.push(
+                "the log has whole times alone: they stand for run times, so that all predictions are upper bounds"
+                    .to_owned(),
+            );
+        }
         if self.recording.is_by_second() {
             doubts.push(
                 "the log has times in whole seconds, so arrivals within a second are a guess; \
@@ -260,6 +285,7 @@ impl ReadLog {
                     .to_owned(),
             );
         }
+        doubts.extend(self.note.map(present::sentence));
         doubts
     }
 

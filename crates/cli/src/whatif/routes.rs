@@ -1,13 +1,12 @@
 //! Routes of a log by number, and the pools that they go to.
 //!
-//! Takes what lines say, gives numbers. A route is what the log calls one and the first part of the path, with
-//! numbers in it left out, so that the pages of a shop are one and its reports another; it has one pool. Only so
-//! many have a number of their own: later ones count together.
+//! Takes what lines say, gives numbers. A route is a folded path (`/orders/*`); it has one pool. Only so many have a
+//! number of their own: later ones count together.
 
 use std::collections::HashMap;
 
-use report::{first_part, path};
-use telemetry::Line;
+use report::path;
+use telemetry::{Line, push_folded};
 use whatif::prediction::Threads;
 use whatif::recorded::{POOLS_LEN_MAX, ROUTES_LEN_MAX};
 
@@ -75,8 +74,7 @@ pub(super) struct Routes {
     /// Names of the log's pools.
     pools: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, u16>,
-    /// By route: its pool in the log, its rule, and how many requests it had.
-    routes: Vec<(u8, Option<usize>, u64)>,
+    routes: Vec<RouteSeen>,
     key: Vec<u8>,
 }
 
@@ -85,6 +83,17 @@ pub(super) struct Routes {
 pub(super) struct Numbers {
     pub(super) route: u16,
     pub(super) pool: u8,
+}
+
+/// What is known of a route.
+#[derive(Clone, Debug, Default)]
+struct RouteSeen {
+    /// Its folded path; empty where many count together.
+    path: Vec<u8>,
+    /// Its pool in the log.
+    pool: u8,
+    rule: Option<usize>,
+    requests_len: u64,
 }
 
 /// Routes with a name; the others are one for each pool and rule.
@@ -107,9 +116,7 @@ impl Routes {
         self.key
             .extend([pool, rule.map_or(u8::MAX, |rule| rule as u8)]);
         let named_at = self.key.len();
-        self.key.extend(line.route);
-        self.key.push(b' ');
-        self.key.extend(first_part(&path));
+        push_folded(b"", &path, &mut self.key);
         // A log with a path for each request would fill the memory: what comes late is known by pool and rule only.
         if !self.numbers.contains_key(&self.key) && self.numbers.len() >= NAMED_LEN_MAX {
             self.key.truncate(named_at);
@@ -120,7 +127,12 @@ impl Routes {
                 let route = self.routes.len().min(ROUTES_LEN_MAX - 1) as u16;
                 self.numbers.insert(self.key.clone(), route);
                 if self.routes.len() < ROUTES_LEN_MAX {
-                    self.routes.push((pool, rule, 0));
+                    self.routes.push(RouteSeen {
+                        path: self.key[named_at..].to_vec(),
+                        pool,
+                        rule,
+                        requests_len: 0,
+                    });
                 }
                 route
             }
@@ -129,7 +141,7 @@ impl Routes {
             usize::from(pool) < POOLS_LEN_MAX,
             "pools beyond the last have its number"
         );
-        self.routes[usize::from(route)].2 += 1;
+        self.routes[usize::from(route)].requests_len += 1;
         Numbers { route, pool }
     }
 
@@ -158,8 +170,8 @@ impl Routes {
             let of_pool = self
                 .routes
                 .iter()
-                .filter(|route| usize::from(route.0) == pool);
-            of_pool.map(|route| route.2).sum()
+                .filter(|route| usize::from(route.pool) == pool);
+            of_pool.map(|route| route.requests_len).sum()
         };
         pools.sort_by_key(|(_, number)| std::cmp::Reverse(requests(*number)));
         pools
@@ -174,21 +186,28 @@ impl Routes {
         };
         self.routes
             .iter()
-            .map(|route| place(route.0).unwrap_or(0))
+            .map(|route| place(route.pool).unwrap_or(0))
             .collect()
+    }
+
+    /// The folded path of a route; `None` where many count together, or it is no text.
+    pub(super) fn path(&self, route: u16) -> Option<&str> {
+        let route = self.routes.get(usize::from(route))?;
+        let path = std::str::from_utf8(&route.path).ok()?;
+        path.starts_with('/').then_some(path)
     }
 
     /// The same when the rules' pools come behind them.
     pub(super) fn separated(&self, pools: &[(String, usize)]) -> Vec<usize> {
         let now = self.now(pools).into_iter();
         now.zip(&self.routes)
-            .map(|(now, route)| route.1.map_or(now, |rule| pools.len() + rule))
+            .map(|(now, route)| route.rule.map_or(now, |rule| pools.len() + rule))
             .collect()
     }
 
     /// Rules that no request was like.
     pub(super) fn idle_rules(&self) -> impl Iterator<Item = &str> {
-        let is_idle = |index: usize| !self.routes.iter().any(|route| route.1 == Some(index));
+        let is_idle = |index: usize| !self.routes.iter().any(|route| route.rule == Some(index));
         let idle = self
             .rules
             .iter()

@@ -1,6 +1,6 @@
 //! Predictions as a table for a terminal.
 //!
-//! Takes findings, gives text. Doubts about the numbers come before the numbers.
+//! Takes findings, gives text: the answer, doubts about the numbers, the numbers, and how they were found.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,9 @@ use present::{Table, counted, labelled, number, share, thousands};
 use whatif::prediction::{Answer, Calibration, Objective, Times};
 use whatif::recorded::LockFit;
 
+use super::flags::Detail;
 use super::log_facts::{CORRELATION_MAX, LogFacts};
+use super::proposal::{Apart, Proposal};
 use super::{Findings, SearchResult};
 
 /// What a star beside a number of threads means.
@@ -18,12 +20,16 @@ pub(super) const BEYOND_NOTE: &str = "* more than twice as many threads as the l
 const POOL_CHARS_MAX: usize = 40;
 
 /// The whole text.
-pub(super) fn table(findings: &Findings) -> String {
+pub(super) fn table(findings: &Findings, detail: Detail) -> String {
     let mut out = String::new();
-    for (name, text) in facts(findings) {
-        for line in labelled(name, &text) {
+    for sentence in findings.verdict() {
+        for line in present::broken(&sentence, present::WIDTH_MAX) {
             let _ = writeln!(out, "{line}");
         }
+    }
+    let apart = findings.proposal.as_ref().and_then(Proposal::apart);
+    for line in apart.map(Apart::toml).unwrap_or_default().lines() {
+        let _ = writeln!(out, "    {line}");
     }
     if !findings.remarks.is_empty() {
         out.push('\n');
@@ -31,13 +37,27 @@ pub(super) fn table(findings: &Findings) -> String {
     for remark in &findings.remarks {
         let _ = writeln!(out, "note: {remark}");
     }
-    let _ = write!(out, "\n{}", answers(findings).to_text());
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out += &answers(findings, detail).to_text();
     // The star is explained only where there is one.
     if is_any_beyond(findings) {
         let _ = writeln!(out, "{BEYOND_NOTE}");
     }
     for result in &findings.searches {
         let _ = writeln!(out, "\n{}", search(result, &findings.objectives));
+    }
+    let facts = facts(findings);
+    match (detail, facts.is_empty()) {
+        (_, true) => {}
+        (Detail::Answer, false) => out += "\n`--why` shows how this was found\n",
+        (Detail::All, false) => {
+            out.push('\n');
+            for line in facts.iter().flat_map(|(name, text)| labelled(name, text)) {
+                let _ = writeln!(out, "{line}");
+            }
+        }
     }
     out
 }
@@ -198,26 +218,41 @@ fn repeated(calibration: &Calibration, findings: &Findings) -> String {
     )
 }
 
-/// Heads and groups of the columns after the first.
-const HEADS: [&str; 14] = [
-    "proc", "rate", "control", "p50", "p95", "p99", "p99.9", "p50", "p95", "p99", "busy",
-    "refused", "mean", "max",
-];
-const GROUPS: [(usize, usize, &str); 3] = [
-    (7, 4, "queue, ms"),
-    (10, 3, "queue + run, ms"),
-    (14, 2, "pool size"),
-];
+/// When a column is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Always,
+    /// Where its values differ.
+    Varying,
+    /// Only with all detail.
+    Detailed,
+}
 
-const _: () = assert!(
-    GROUPS[2].0 == HEADS.len(),
-    "the last group ends with the last column"
-);
+/// A column behind the first: its head, the group that it belongs to, and when it is shown.
+const COLUMNS: [(&str, &str, Shown); 14] = [
+    ("proc", "", Shown::Varying),
+    ("rate", "", Shown::Varying),
+    ("control", "", Shown::Varying),
+    ("median", QUEUE, Shown::Always),
+    ("p95", QUEUE, Shown::Always),
+    ("p99", QUEUE, Shown::Always),
+    ("p99.9", QUEUE, Shown::Detailed),
+    ("median", TOTAL, Shown::Always),
+    ("p95", TOTAL, Shown::Always),
+    ("p99", TOTAL, Shown::Always),
+    ("busy", "", Shown::Always),
+    ("refused", "", Shown::Always),
+    ("mean", "pool size", Shown::Detailed),
+    ("max", "pool size", Shown::Detailed),
+];
+const QUEUE: &str = "queue, ms";
+const TOTAL: &str = "queue + run, ms";
 
 /// A row for the log, and one for each answer.
-pub(super) fn answers(findings: &Findings) -> Table {
+pub(super) fn answers(findings: &Findings, detail: Detail) -> Table {
     let mut rows: Vec<Vec<String>> = Vec::new();
-    if let Some(log) = findings.present.log.as_ref().filter(|log| log.has_runs) {
+    let log = findings.present.log.as_ref();
+    if let Some(log) = log.filter(|log| log.has_runs && log.has_waits) {
         let refused = log.refused as f64 / log.requests.max(1) as f64;
         let mut row = vec!["measured".to_owned()];
         // The log has no variant: its columns stay empty.
@@ -229,15 +264,32 @@ pub(super) fn answers(findings: &Findings) -> Table {
     rows.extend(findings.answers.iter().flat_map(answer_rows));
     // Columns at the end that a row has nothing for.
     for row in &mut rows {
-        row.resize(1 + HEADS.len(), String::new());
+        row.resize(1 + COLUMNS.len(), String::new());
     }
     let cells = |column: usize| rows.iter().map(move |row| row[column].clone());
+    let varies = |column: usize| {
+        let mut values = cells(column).filter(|cell| !cell.is_empty());
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let is_shown = |column: usize, shown: Shown| match shown {
+        Shown::Always => true,
+        Shown::Varying => detail == Detail::All || varies(column),
+        Shown::Detailed => detail == Detail::All,
+    };
     let mut table = Table::default();
     table.text("threads", POOL_CHARS_MAX, cells(0));
-    for (column, head) in HEADS.into_iter().enumerate() {
-        table.numbers(head, cells(column + 1));
-        if let Some((_, len, name)) = GROUPS.iter().find(|(last, _, _)| *last == column + 1) {
-            table.group(name, *len);
+    let columns = (1..).zip(COLUMNS);
+    let shown: Vec<_> = columns
+        .filter(|(column, (_, _, shown))| is_shown(*column, *shown))
+        .collect();
+    for group in shown.chunk_by(|one, other| one.1.1 == other.1.1) {
+        for (column, (head, _, _)) in group {
+            table.numbers(head, cells(*column));
+        }
+        let (_, (_, name, _)) = group[0];
+        if !name.is_empty() {
+            table.group(name, group.len());
         }
     }
     table

@@ -14,20 +14,24 @@ use crate::timeline::{Step, Timeline};
 const CLASSES: [(usize, usize, &str); 6] = [
     (2, 2, "2xx"),
     (3, 0, "3xx"),
-    (1, 7, "1xx"),
+    (1, 3, "1xx"),
     (4, 1, "4xx"),
     (5, BAD, "5xx"),
-    (0, 3, "none"),
+    (0, 7, "none"),
 ];
 /// Colours of the median and of p99.
-const QUANTILES: [(&str, f64, usize); 2] = [("median", 0.5, 0), ("p99", 0.99, BAD)];
+const QUANTILES: [(&str, f64, usize); 2] = [("median", 0.5, 0), ("p99", 0.99, 3)];
+/// The phases as charts: the wait for a thread and the run are the answer most often, what the client does is last.
+const ORDER: [usize; PHASES.len()] = [1, 2, 4, 0, 3];
 /// Nothing shorter has a place.
 const SHORTEST_SECS: f64 = 1e-6;
 
 /// A chart for each phase that is known, all with the same axis.
 pub(super) fn distributions(group: &Group) -> Vec<Chart> {
     let known = || {
-        let phases = PHASES.iter().zip(&group.phases);
+        let phases = ORDER
+            .into_iter()
+            .map(|phase| (PHASES[phase], &group.phases[phase]));
         phases.filter(|(_, spread)| !spread.is_empty())
     };
     // By whole bars, so that the first and the last are seen in their full width.
@@ -50,7 +54,11 @@ fn distribution(name: &str, spread: &Spread, ends: (f64, f64)) -> Chart {
     let mut scale = Scale::of(Axis::Durations, Axis::Bare);
     scale.x_ends = Some(ends);
     for (name, q, _) in QUANTILES {
-        scale = scale.marked(spread.quantile_secs(q), name);
+        // What is nothing has no place on an axis of magnitudes.
+        let value = spread.quantile_secs(q);
+        if value >= SHORTEST_SECS {
+            scale = scale.marked(value, name);
+        }
     }
     let shape = spread.shape();
     // A log has whole microseconds: what it writes as 0 has no place on an axis of magnitudes, and is told beside it.
@@ -114,8 +122,8 @@ pub(super) fn over_time(tally: &Tally, timeline: &Timeline) -> Vec<Chart> {
         .into_iter()
         .map(|(second, step)| (begin(second) as f64, step))
         .collect();
-    let phases = PHASES.iter().enumerate();
-    let phases = phases.map(|(phase, name)| phase_over_time(name, phase, &steps, width));
+    let phases = ORDER.into_iter();
+    let phases = phases.map(|phase| phase_over_time(PHASES[phase], phase, &steps, width));
     let phases = phases.filter(|chart| !chart.is_empty());
     std::iter::once(stack(&steps, width))
         .chain(phases)

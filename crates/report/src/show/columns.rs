@@ -2,9 +2,9 @@
 //!
 //! Takes what a tally keeps, gives columns.
 
-use present::{NONE, Page, Table, percent, thousands};
+use present::{NONE, Page, Table, percent, share, thousands};
 
-use super::{seconds, time};
+use super::{ms, time};
 use crate::slowest::{Slow, know_queues};
 use crate::spread::{Spread, secs};
 use crate::tally::{Group, Grouped, PHASES, Tally};
@@ -24,13 +24,14 @@ pub(super) const ROWS: [SpreadRow; 9] = [
     ("p99.9", |spread| spread.quantile_secs(0.999)),
 ];
 /// Columns of the table of groups: the value, and the number of the phase.
-const GROUP_ROWS: [(&str, SpreadRow, usize); 5] = [
-    ("avg", ROWS[0], 4),
+type GroupColumn = (&'static str, SpreadRow, usize);
+const TOTALS: [GroupColumn; 3] = [
     ("median", ROWS[4], 4),
+    ("p95", ROWS[6], 4),
     ("p99", ROWS[7], 4),
-    ("p99 queue", ROWS[7], 1),
-    ("p99 run", ROWS[7], 2),
 ];
+const P99_QUEUE: GroupColumn = ("p99", ROWS[7], 1);
+const P99_RUN: GroupColumn = ("p99 run, ms", ROWS[7], 2);
 /// Colours of receive, queue, run and send.
 pub(super) const PHASE_COLOURS: [usize; 4] = [7, 1, 0, 2];
 const _: () = assert!(
@@ -38,21 +39,21 @@ const _: () = assert!(
     "each phase but the total has a colour"
 );
 const TARGET_CHARS_MAX: usize = 50;
-const NAME_CHARS_MAX: usize = 28;
+const NAME_CHARS_MAX: usize = 40;
 /// A time, a status, an id: they are not cut.
 const WHOLE: usize = 40;
 
 fn cell(spread: &Spread, of: fn(&Spread) -> f64) -> String {
     match spread.is_empty() {
         true => NONE.to_owned(),
-        false => seconds(of(spread)),
+        false => ms(of(spread)),
     }
 }
 
-/// Rows by phases, in seconds.
+/// Rows by phases, in milliseconds.
 pub(super) fn phases(group: &Group, rows: &[SpreadRow]) -> Table {
     let mut table = Table::default();
-    table.text("seconds", WHOLE, rows.iter().map(|(name, _)| *name));
+    table.text("ms", WHOLE, rows.iter().map(|(name, _)| *name));
     for (name, spread) in group.columns() {
         table.numbers(name, rows.iter().map(|(_, of)| cell(spread, *of)));
     }
@@ -65,35 +66,50 @@ pub(super) fn named<'t>(grouped: &Grouped<'t>) -> Vec<(String, &'t Group)> {
     grouped.named.iter().cloned().chain(others).collect()
 }
 
-/// A line for each group.
-pub(super) fn groups(tally: &Tally, grouped: &Grouped<'_>) -> Table {
+/// A line for each of the first groups.
+pub(super) fn groups(tally: &Tally, grouped: &Grouped<'_>, len_max: usize) -> Table {
     let groups = named(grouped);
+    let groups = &groups[..groups.len().min(len_max)];
     let all = || groups.iter().map(|(_, group)| *group);
+    let counts = |of: fn(&Group) -> u64| all().map(move |group| thousands(of(group)));
+    let column =
+        |(_, (_, of), phase): GroupColumn| all().map(move |group| cell(&group.phases[phase], of));
+    let names = groups.iter().map(|(name, _)| name.clone());
+    let (whole, whole_len) = (tally.all().total().sum_secs(), tally.all().len);
+    let has_totals = !tally.all().total().is_empty();
     let mut table = Table::default();
     table
-        .text(
-            grouped.by.name(),
-            NAME_CHARS_MAX,
-            groups.iter().map(|(name, _)| name.clone()),
-        )
-        .numbers("requests", all().map(|group| thousands(group.len)))
-        .numbers(
-            "share",
-            all().map(|group| percent(group.len, tally.all().len)),
-        )
-        .numbers("4xx", all().map(|group| thousands(group.classes[4])))
-        .numbers("5xx", all().map(|group| thousands(group.classes[5])))
-        .numbers(
-            "not complete",
-            all().map(|group| thousands(group.incomplete_len)),
-        )
-        .on_page();
+        .text(grouped.by.name(), NAME_CHARS_MAX, names)
+        .numbers("requests", counts(|group| group.len));
     // Logs without phases have no columns for them, rather than columns of dashes.
-    if tally.all().has_phases() {
-        for (name, (_, of), phase) in GROUP_ROWS {
-            table.numbers(name, all().map(|group| cell(&group.phases[phase], of)));
+    if has_totals {
+        table.numbers(
+            "of all time",
+            all().map(|group| share(group.total().sum_secs() / whole)),
+        );
+        for (index, total) in TOTALS.into_iter().enumerate() {
+            table.numbers(total.0, column(total));
+            if index + 1 == TOTALS.len() {
+                table.group("total, ms", TOTALS.len());
+            }
         }
+    } else {
+        table.numbers("share", all().map(|group| percent(group.len, whole_len)));
     }
+    if !tally.all().phases[P99_QUEUE.2].is_empty() {
+        table
+            .numbers(P99_QUEUE.0, column(P99_QUEUE))
+            .group("queue, ms", 1);
+    }
+    table.numbers("5xx", counts(|group| group.classes[5]));
+    if !tally.all().phases[P99_RUN.2].is_empty() {
+        table.numbers(P99_RUN.0, column(P99_RUN)).on_page();
+    }
+    table
+        .numbers("4xx", counts(|group| group.classes[4]))
+        .on_page()
+        .numbers("not complete", counts(|group| group.incomplete_len))
+        .on_page();
     table
 }
 
@@ -109,7 +125,7 @@ pub(super) fn slowest(slowest: &[Slow]) -> Table {
     };
     let waited = |slow: &Slow| {
         let waited = slow.waited_for();
-        known(waited.map(|(words, span)| format!("{} for {words}", seconds(secs(span)))))
+        known(waited.map(|(words, span)| format!("{} for {words}", ms(secs(span)))))
     };
     let when = |slow: &Slow| known(slow.wall_ns.map(|ns| time(ns, slow.utc_offset_secs)));
     let status = |slow: &Slow| known(slow.status.map(|code| code.to_string()));
@@ -120,8 +136,8 @@ pub(super) fn slowest(slowest: &[Slow]) -> Table {
     let mut table = Table::default();
     table
         .numbers(
-            "slowest",
-            slowest.iter().map(|slow| seconds(secs(slow.total))),
+            "slowest, ms",
+            slowest.iter().map(|slow| ms(secs(slow.total))),
         )
         .markup("", slowest.iter().map(way))
         .text("of which it waited", WHOLE + 8, slowest.iter().map(waited));

@@ -11,7 +11,8 @@ use super::waiting;
 use crate::at_queue::{AtQueue, Count};
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
-use crate::tally::{Group, PHASES, Tally};
+use crate::tally::{Group, Grouped, PHASES, Tally};
+use crate::verdict::verdict;
 
 /// Names of the rows as keys.
 const KEYS: [&str; ROWS.len()] = [
@@ -24,6 +25,7 @@ pub fn json(tally: &Tally) -> String {
     let (endings, known_len) = tally.endings();
     let forms = tally.forms().map(|(form, len)| (form_name(form), len));
     let statuses = tally.statuses().map(|(code, len)| (code.to_string(), len));
+    let waiting = tally.waiting();
     let mut report = json!({
         "lines": tally.lines_len(),
         "not_understood": misread_len,
@@ -34,7 +36,9 @@ pub fn json(tally: &Tally) -> String {
         "endings": object(endings),
         "quantile_error": 0.016,
         "all": group(tally.all()),
-        "waiting": waiting::json(&tally.waiting()),
+        "verdict": verdict(tally, &waiting),
+        "pages": named_groups(&tally.pages()),
+        "waiting": waiting::json(&waiting),
         "slowest": tally.slowest().iter().map(slow).collect::<Vec<_>>(),
     });
     // Keys of what there is not are left out: a program asks for the key.
@@ -50,13 +54,17 @@ pub fn json(tally: &Tally) -> String {
         report["requests_per_second"] = number(per_second);
     }
     if let Some(groups) = tally.groups() {
-        let named = groups.named.iter();
-        let named = named.map(|(name, one)| json!({ "name": name, "counts": group(one) }));
         report["by"] = groups.by.name().into();
-        report["groups"] = named.collect();
+        report["groups"] = named_groups(&groups);
         report["others"] = groups.others.map_or(Value::Null, group);
     }
     format!("{report}\n")
+}
+
+fn named_groups(groups: &Grouped<'_>) -> Value {
+    let named = groups.named.iter();
+    let named = named.map(|(name, one)| json!({ "name": name, "counts": group(one) }));
+    named.collect()
 }
 
 fn group(group: &Group) -> Value {

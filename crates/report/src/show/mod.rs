@@ -4,20 +4,22 @@
 
 mod charts;
 mod columns;
+mod compared;
 mod json;
 mod page;
 mod table;
 mod waiting;
 
+pub use compared::{compared_json, compared_page, compared_table};
 pub use json::json;
 pub use page::page;
 pub use table::{interval_line, live, table};
 
 use crate::filter::local_ns;
 
-/// Seconds with four digits that say something, and no place beyond the microseconds of a log.
-fn seconds(value: f64) -> String {
-    present::digits(value, 4, 6)
+/// Seconds as milliseconds, with four digits that say something and no place beyond the microseconds of a log.
+fn ms(seconds: f64) -> String {
+    present::digits(1e3 * seconds, 4, 3)
 }
 
 /// `2026-11-21 12:07:39` on the log's own clock.

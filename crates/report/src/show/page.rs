@@ -9,19 +9,23 @@ use super::columns::{self, PHASE_COLOURS, ROWS, named};
 use super::table::{CPU_NOTE, PRECISION_NOTE, endings, others_note, shares};
 use super::{time, waiting, zone};
 use crate::tally::{PHASES, Tally};
+use crate::verdict::verdict;
+
+/// Pages in the first table; below all of them are there, each with its phases, if asked for.
+const PAGES_LEN_MAX: usize = 25;
 
 /// The page of everything; `title` names the logs.
 pub fn page(tally: &Tally, title: &str) -> String {
     let all = tally.all();
+    let waiting = tally.waiting();
     let mut page = Page::new(title);
+    page.verdict(&sentences(&verdict(tally, &waiting)));
     head(tally, &mut page);
+    if all.len > 0 {
+        page.heading("Pages, by the time that they took together")
+            .table(&columns::groups(tally, &tally.pages(), PAGES_LEN_MAX));
+    }
     if all.has_phases() {
-        page.heading("Phases, in seconds")
-            .table(&columns::phases(all, &ROWS));
-        page.paragraph(&format!("{PRECISION_NOTE}."));
-        if !all.cpu.is_empty() {
-            page.paragraph(&format!("{CPU_NOTE}."));
-        }
         page.heading("How long each phase took")
             .charts(&distributions(all));
     }
@@ -34,18 +38,43 @@ pub fn page(tally: &Tally, title: &str) -> String {
                 .charts(&charts);
         }
     }
-    groups(tally, &mut page);
-    waiting::page(&tally.waiting(), &mut page);
+    waiting::page(&waiting, &mut page);
     slowest(tally, &mut page);
+    phases(tally, &mut page);
+    groups(tally, &mut page);
     foot(tally, &mut page);
     page.finish()
+}
+
+/// With their capitals and ends.
+pub(super) fn sentences(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|text| present::sentence(text)).collect()
+}
+
+fn phases(tally: &Tally, page: &mut Page) {
+    let all = tally.all();
+    if !all.has_phases() {
+        return;
+    }
+    page.heading("Phases, in milliseconds")
+        .table(&columns::phases(all, &ROWS))
+        .paragraph(&format!("{PRECISION_NOTE}."));
+    if !all.cpu.is_empty() {
+        page.paragraph(&format!("{CPU_NOTE}."));
+    }
+    if let Some(note) = tally.note() {
+        page.paragraph(&format!("{}.", present::sentence(note)));
+    }
 }
 
 fn head(tally: &Tally, page: &mut Page) {
     let all = tally.all();
     if let Some((first, last, offset)) = tally.time() {
         let (first, last) = (time(first, offset), time(last, offset));
-        page.paragraph(&format!("{first} to {last} {}", zone(offset)));
+        let rate = tally.per_second().map_or(String::new(), |rate| {
+            format!(", {} requests a second", number(rate))
+        });
+        page.paragraph(&format!("{first} to {last} {}{rate}", zone(offset)));
     }
     let total = all.total();
     let found = &all.at_queue;
@@ -54,9 +83,6 @@ fn head(tally: &Tally, page: &mut Page) {
     let quantile = |q| duration(total.quantile_secs(q));
     let cards = [
         Some((thousands(all.len), "requests")),
-        tally
-            .per_second()
-            .map(|rate| (number(rate), "requests a second")),
         known(!total.is_empty(), quantile(0.5), "median of the total"),
         known(!total.is_empty(), quantile(0.99), "p99 of the total"),
         known(
@@ -64,18 +90,12 @@ fn head(tally: &Tally, page: &mut Page) {
             percent(found.from_queue_len, found.known_len),
             "had to wait for a thread",
         ),
-        known(
-            found.threads.len > 0,
-            number(found.threads.mean()),
-            "threads on average",
-        ),
         Some((percent(all.classes[5], all.len), "5xx")),
         known(
             tally.endings().1 > 0,
             percent(all.incomplete_len, all.len),
             "not complete",
         ),
-        Some((bytes(all.body_bytes as f64), "of bodies")),
     ];
     page.cards(cards.into_iter().flatten());
 }
@@ -95,7 +115,7 @@ fn groups(tally: &Tally, page: &mut Page) {
     };
     let by = grouped.by.name();
     page.heading(&format!("By {by}"))
-        .table(&columns::groups(tally, &grouped));
+        .table(&columns::groups(tally, &grouped, usize::MAX));
     if grouped.others.is_some() {
         page.paragraph(&others_note());
     }
@@ -117,14 +137,17 @@ fn slowest(tally: &Tally, page: &mut Page) {
     }
     let keys = PHASES.iter().zip(PHASE_COLOURS);
     let keys: Vec<String> = keys.map(|(name, colour)| Page::key(colour, name)).collect();
-    page.heading("The slowest requests, in seconds")
+    page.heading("The slowest requests")
         .html(&format!("<p>{}</p>\n", keys.join(" &emsp; ")))
         .table(&columns::slowest(tally.slowest()));
 }
 
 fn foot(tally: &Tally, page: &mut Page) {
-    page.html("<footer>")
-        .paragraph(&format!("Statuses: {}.", shares(tally.all())));
+    page.html("<footer>").paragraph(&format!(
+        "Statuses: {}. Bodies: {}.",
+        shares(tally.all()),
+        bytes(tally.all().body_bytes as f64)
+    ));
     if tally.endings().1 > 0 {
         page.paragraph(&format!("Not complete: {}.", endings(tally)));
     }

@@ -1,7 +1,7 @@
 //! A tally for a terminal.
 //!
-//! Takes a tally, gives lines of at most about a hundred columns: a summary, the table of the phases, the groups,
-//! the slowest requests, and doubts about the numbers.
+//! Takes a tally, gives lines of at most about a hundred columns: the verdict, the pages, a summary, the table of the
+//! phases, the groups, the slowest requests, and doubts about the numbers.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,22 @@ use present::{bytes, digits, harmless, number, percent, thousands};
 use telemetry::LineForm;
 
 use super::columns::{self, ROWS, SpreadRow, named};
-use super::{seconds, time, waiting, zone};
+use super::{ms, time, waiting, zone};
 use crate::at_queue::AtQueue;
 use crate::groups::GROUPS_LEN_MAX;
 use crate::tally::{Group, Tally};
+use crate::verdict::verdict;
+use crate::waiting::Waiting;
 
+/// Pages in the report; `--by path` has all.
+const PAGES_LEN_MAX: usize = 12;
+/// Pages in the live view, which has 24 lines.
+const LIVE_PAGES_LEN: usize = 6;
 /// Those of the live view: avg, max, median, p99.
 const LIVE_ROWS: [SpreadRow; 4] = [ROWS[0], ROWS[3], ROWS[4], ROWS[7]];
 /// Groups that have a table of their own, the others are lines of one.
 const DETAILED_LEN_MAX: usize = 10;
-/// Requests in the live view, which has 24 lines.
+/// Requests in the live view.
 const LIVE_SLOWEST_LEN: usize = 3;
 /// The definition of percentiles, and how exact the numbers are.
 pub(super) const PRECISION_NOTE: &str =
@@ -30,11 +36,15 @@ const NAME_CHARS_MAX: usize = 28;
 
 /// The whole report.
 pub fn table(tally: &Tally) -> String {
-    let mut out = summary(tally);
+    let waiting = tally.waiting();
+    let mut out = verdict_lines(tally, &waiting);
+    out += &head(tally);
     // Tables of nothing would hide the one line that says so.
     if tally.all().len == 0 {
         return out;
     }
+    pages(tally, PAGES_LEN_MAX, &mut out);
+    facts(tally, &mut out);
     at_queue(&tally.all().at_queue, &mut out);
     if tally.all().has_phases() {
         let phases = columns::phases(tally.all(), &ROWS);
@@ -44,13 +54,47 @@ pub fn table(tally: &Tally) -> String {
             out.push_str(CPU_NOTE);
             out.push('\n');
         }
+        if let Some(note) = tally.note() {
+            lines(&format!("note: {note}"), &mut out);
+        }
     } else {
         out.push_str("\nno phases: the lines do not contain run times\n");
     }
     groups(tally, &mut out);
-    waiting::table(&tally.waiting(), &mut out);
+    waiting::table(&waiting, &mut out);
     slowest(tally, usize::MAX, &mut out);
     out
+}
+
+/// The verdict, and a line behind it; nothing where there is none.
+fn verdict_lines(tally: &Tally, waiting: &Waiting) -> String {
+    let mut out = String::new();
+    for sentence in verdict(tally, waiting) {
+        lines(&present::sentence(&sentence), &mut out);
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
+fn lines(text: &str, out: &mut String) {
+    for line in present::broken(&harmless(text, usize::MAX), present::WIDTH_MAX) {
+        let _ = writeln!(out, "{line}");
+    }
+}
+
+/// The pages that took the most time.
+fn pages(tally: &Tally, len_max: usize, out: &mut String) {
+    let pages = tally.pages();
+    let table = columns::groups(tally, &pages, len_max).to_text();
+    let _ = write!(out, "\n{table}");
+    let more_len = named(&pages).len().saturating_sub(len_max);
+    // Nothing is left out silently.
+    if more_len > 0 {
+        let _ = writeln!(out, "and {more_len} more: `--by path` shows all");
+    }
+    out.push('\n');
 }
 
 /// What came in one interval, in a line.
@@ -69,11 +113,11 @@ pub fn interval_line(interval: &Tally, interval_secs: f64, wall_ns: u64) -> Stri
             let _ = write!(
                 line,
                 "  {name} {} / {}",
-                seconds(spread.quantile_secs(0.5)),
-                seconds(spread.quantile_secs(0.99))
+                ms(spread.quantile_secs(0.5)),
+                ms(spread.quantile_secs(0.99))
             );
         }
-        line.push_str(" (median / p99)");
+        line.push_str(" ms (median / p99)");
     }
     let classes = classes(all);
     if !classes.is_empty() {
@@ -88,7 +132,8 @@ pub fn interval_line(interval: &Tally, interval_secs: f64, wall_ns: u64) -> Stri
 
 /// The view of a log that grows, for a terminal of 24 lines: what came last, and everything.
 pub fn live(total: &Tally, interval: Option<(&Tally, f64)>) -> String {
-    let mut out = summary(total);
+    let mut out = verdict_lines(total, &total.waiting());
+    out += &head(total);
     match interval {
         None => out.push_str("\nreading the existing lines\n"),
         Some((interval, secs)) => {
@@ -103,18 +148,13 @@ pub fn live(total: &Tally, interval: Option<(&Tally, f64)>) -> String {
             out.push_str(&columns::phases(all, &LIVE_ROWS).to_text());
         }
     }
-    let _ = write!(
-        out,
-        "\nsince the start\n{}",
-        columns::phases(total.all(), &LIVE_ROWS).to_text()
-    );
+    pages(total, LIVE_PAGES_LEN, &mut out);
     slowest(total, LIVE_SLOWEST_LEN, &mut out);
     out
 }
 
-fn summary(tally: &Tally) -> String {
-    let all = tally.all();
-    let mut out = present::counted(all.len, "request");
+fn head(tally: &Tally) -> String {
+    let mut out = present::counted(tally.all().len, "request");
     // Templates may leave out the time.
     if let Some((first, last, offset)) = tally.time() {
         let _ = write!(
@@ -129,13 +169,15 @@ fn summary(tally: &Tally) -> String {
         let _ = write!(out, ", {} a second", number(per_second));
     }
     out.push('\n');
-    if all.len > 0 {
-        let _ = writeln!(out, "statuses      {}", shares(all));
-        let _ = writeln!(out, "bodies        {}", bytes(all.body_bytes as f64));
-        let _ = writeln!(out, "not complete  {}", endings(tally));
-        let _ = writeln!(out, "forms         {}", forms(tally));
-    }
     out
+}
+
+fn facts(tally: &Tally, out: &mut String) {
+    let all = tally.all();
+    let _ = writeln!(out, "statuses      {}", shares(all));
+    let _ = writeln!(out, "bodies        {}", bytes(all.body_bytes as f64));
+    let _ = writeln!(out, "not complete  {}", endings(tally));
+    let _ = writeln!(out, "formats       {}", forms(tally));
 }
 
 /// What they found at the queue, and what is known of the time before that.
@@ -170,10 +212,10 @@ fn at_queue(found: &AtQueue, out: &mut String) {
     if before.len > 0 {
         let _ = writeln!(
             out,
-            "before        {} had waited in front: avg {}, max {}",
+            "before        {} had waited in front: avg {} ms, max {} ms",
             thousands(before.len),
-            seconds(before.mean() / 1e9),
-            seconds(before.max as f64 / 1e9)
+            ms(before.mean() / 1e9),
+            ms(before.max as f64 / 1e9)
         );
     }
 }
@@ -234,6 +276,7 @@ pub(super) fn form_name(form: LineForm) -> &'static str {
         LineForm::NaviServer => "naviserver",
         LineForm::Json => "json",
         LineForm::Template => "template",
+        LineForm::ProxyJson => "proxy-json",
     }
 }
 
@@ -242,11 +285,8 @@ fn groups(tally: &Tally, out: &mut String) {
         return;
     };
     let by = grouped.by.name();
-    let table = columns::groups(tally, &grouped).to_text();
-    let _ = write!(
-        out,
-        "\nby {by}; avg, median and p99 of the total, in seconds\n{table}"
-    );
+    let table = columns::groups(tally, &grouped, usize::MAX).to_text();
+    let _ = write!(out, "\n{table}");
     // Nothing is summed up silently.
     if grouped.others.is_some() {
         let _ = writeln!(out, "{}", others_note());

@@ -9,7 +9,7 @@ use present::{Page, Table, counted, escaped, harmless, share, thousands};
 use serde_json::{Value, json};
 
 use super::json::{number, string};
-use super::{seconds, time};
+use super::{ms, time};
 use crate::spread::secs;
 use crate::waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting};
 
@@ -51,10 +51,10 @@ fn unknown(missing: Missing) -> &'static str {
 
 fn summary(waiting: &Waiting) -> String {
     format!(
-        "{} waited for a worker longer than {} ms, {} s together",
+        "{} waited for a worker longer than {} ms, {} ms together",
         counted(waiting.waited_len, "request"),
         WAIT_MIN.0 / 1_000_000,
-        seconds(waiting.waited_ns as f64 / 1e9)
+        ms(waiting.waited_ns as f64 / 1e9)
     )
 }
 
@@ -65,8 +65,8 @@ fn notes(waiting: &Waiting) -> Vec<String> {
     // More than that was spent otherwise: a stopped process, or runs that the log does not contain.
     if waiting.unexplained_ns > 0.01 * waiting.waited_ns as f64 {
         notes.push(format!(
-            "{} s of that passed while no run in the log held a worker",
-            seconds(waiting.unexplained_ns / 1e9)
+            "{} ms of that passed while no run in the log held a worker",
+            ms(waiting.unexplained_ns / 1e9)
         ));
     }
     // Lines are read in the order in which runs ended, and a wait is worked out once.
@@ -99,29 +99,29 @@ fn routes_table(waiting: &Waiting, len_max: usize) -> Table {
         let part = route.caused_ns / (waiting.waited_ns as f64).max(1.0);
         share(part.min(1.0))
     };
-    let secs = |ns: f64| seconds(ns / 1e9);
+    let ms = |ns: f64| ms(ns / 1e9);
     let mut table = Table::default();
     table
         .text(
-            "route",
+            "runs of",
             NAME_CHARS_MAX,
             shown().map(|route| route.name.as_str()),
         )
-        .numbers("waiting caused", shown().map(|route| secs(route.caused_ns)))
+        .numbers("waiting caused", shown().map(|route| ms(route.caused_ns)))
         .numbers("share", shown().map(part))
         .numbers(
             "requests delayed",
             shown().map(|route| thousands(route.delayed_len)),
         )
         .numbers("runs", shown().map(|route| thousands(route.runs_len)))
-        .numbers("run time", shown().map(|route| secs(route.run_ns as f64)));
+        .numbers("run time", shown().map(|route| ms(route.run_ns as f64)));
     table
 }
 
 fn routes(waiting: &Waiting, out: &mut String) {
     let _ = write!(
         out,
-        "\nroutes by the waiting that their runs caused others, in seconds\n{}",
+        "\npaths by the waiting that their runs caused others, in ms\n{}",
         routes_table(waiting, ROUTES_LEN_MAX).to_text()
     );
     // Nothing is left out silently.
@@ -135,17 +135,17 @@ fn routes(waiting: &Waiting, out: &mut String) {
 fn longest(waiting: &Waiting, out: &mut String) {
     let mut rows: Vec<[String; 4]> = Vec::new();
     for wait in &waiting.longest {
-        let queue = seconds(secs(wait.queue));
+        let queue = ms(secs(wait.queue));
         rows.push([queue, String::new(), id(&wait.request), name(&wait.request)]);
         // Below the wait and one column to the right, so that its parts are seen to add up.
         for holder in &wait.holders {
-            let share = seconds(holder.share_ns / 1e9);
+            let share = ms(holder.share_ns / 1e9);
             let name = format!("{}{}", name(&holder.request), freed(holder));
             rows.push([String::new(), share, id(&holder.request), name]);
         }
         if wait.others_len > 0 {
             let others = format!("{} others", thousands(wait.others_len));
-            let share = seconds(wait.others_ns / 1e9);
+            let share = ms(wait.others_ns / 1e9);
             rows.push([String::new(), share, String::new(), others]);
         }
     }
@@ -161,7 +161,7 @@ fn longest(waiting: &Waiting, out: &mut String) {
         .text("request", WIDE, cells(3));
     let _ = write!(
         out,
-        "\nlongest waits for a worker, and the runs that held the workers meanwhile\n{}",
+        "\nlongest waits for a worker, and the runs that held the workers meanwhile, in ms\n{}",
         table.to_text()
     );
 }
@@ -264,9 +264,9 @@ fn page_longest(waiting: &Waiting) -> Table {
     let longest = || waiting.longest.iter();
     let holders = |wait: &Wait| {
         let holders = wait.holders.iter().map(|holder| {
-            let (share, request) = (seconds(holder.share_ns / 1e9), &holder.request);
+            let (share, request) = (ms(holder.share_ns / 1e9), &holder.request);
             let text = format!(
-                "{share} for {} {}{}",
+                "{share} ms for {} {}{}",
                 name(request),
                 id(request),
                 freed(holder)
@@ -274,15 +274,15 @@ fn page_longest(waiting: &Waiting) -> Table {
             escaped(text, 2 * WIDE)
         });
         let others = (wait.others_len > 0).then(|| {
-            let share = seconds(wait.others_ns / 1e9);
-            format!("{share} for {} others", thousands(wait.others_len))
+            let share = ms(wait.others_ns / 1e9);
+            format!("{share} ms for {} others", thousands(wait.others_len))
         });
         holders.chain(others).collect::<Vec<_>>().join("<br>")
     };
     let when = |wait: &Wait| time(wait.queued_ns, wait.utc_offset_secs);
     let mut table = Table::default();
     table
-        .numbers("seconds", longest().map(|wait| seconds(secs(wait.queue))))
+        .numbers("ms", longest().map(|wait| ms(secs(wait.queue))))
         .text("when", NAME_CHARS_MAX, longest().map(when))
         .text("request", WIDE, longest().map(|wait| name(&wait.request)))
         .text(

@@ -13,8 +13,9 @@ mod window;
 
 use std::collections::HashMap;
 
-use telemetry::{Line, Nanos};
+use telemetry::{Line, Nanos, push_folded};
 
+use crate::recorded::path;
 use window::{Label, Run, Window};
 
 /// A shorter wait is the time that a thread takes to wake up: no run caused it.
@@ -46,7 +47,7 @@ pub struct Waiting {
     /// Why nothing can be said, although requests waited.
     pub missing: Option<Missing>,
     /// How many of the longest waits are kept.
-    longest_len_max: usize,
+    pub(crate) longest_len_max: usize,
 }
 
 /// What a log does not say.
@@ -61,7 +62,7 @@ pub enum Missing {
 /// The waiting that the runs of one route caused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteWaiting {
-    /// The route's name and the first part of the path.
+    /// The method and the folded path.
     pub name: String,
     /// Its runs.
     pub runs_len: u64,
@@ -71,6 +72,12 @@ pub struct RouteWaiting {
     pub caused_ns: f64,
     /// Requests that waited while one of its runs was in progress.
     pub delayed_len: u64,
+    /// Its own requests that waited.
+    pub waited_len: u64,
+    /// How long, together.
+    pub waited_ns: u64,
+    /// How long at most.
+    pub waited_max: Nanos,
 }
 
 /// A request that waited.
@@ -279,11 +286,7 @@ impl Collector {
 
     fn route(&mut self, line: &Line<'_>) -> u16 {
         self.key.clear();
-        self.key.extend_from_slice(&line.plain(line.route));
-        let target = line.plain(line.target);
-        let end = memchr::memchr(b'?', &target).unwrap_or(target.len());
-        self.key.push(b' ');
-        self.key.extend_from_slice(first_part(&target[..end]));
+        push_folded(line.method, &path(line), &mut self.key);
         if let Some(route) = self.routes.get(&self.key) {
             return *route;
         }
@@ -302,16 +305,6 @@ impl Collector {
         }
         route
     }
-}
-
-/// `/orders` of `/orders/17/items`; of a first part with digits only what is before them.
-pub fn first_part(path: &[u8]) -> &[u8] {
-    let rest = path.strip_prefix(b"/").unwrap_or(path);
-    let len = rest
-        .iter()
-        .position(|byte| *byte == b'/' || byte.is_ascii_digit())
-        .unwrap_or(rest.len());
-    &path[..(path.len() - rest.len()) + len.min(64)]
 }
 
 #[cfg(test)]

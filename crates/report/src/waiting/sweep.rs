@@ -172,6 +172,10 @@ impl State<'_> {
         let queue_ns = run.started_ns - run.queued_ns;
         found.waited_len += 1;
         found.waited_ns = found.waited_ns.saturating_add(queue_ns);
+        let own = &mut found.routes[usize::from(run.route)];
+        own.waited_len += 1;
+        own.waited_ns = own.waited_ns.saturating_add(queue_ns);
+        own.waited_max = own.waited_max.max(Nanos(queue_ns));
         for (route, (busy_len, ended_ns)) in found.routes.iter_mut().zip(&self.routes) {
             let was_in_progress = *busy_len > 0 || *ended_ns > run.queued_ns;
             route.delayed_len += u64::from(was_in_progress);

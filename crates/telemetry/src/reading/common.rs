@@ -16,6 +16,14 @@ use super::{KnownQueued, KnownSpans, Line, LineForm, known};
 use crate::Nanos;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
+    let (mut line, rest) = head(bytes, date)?;
+    rest_of(&mut line, rest, date)?;
+    Some(line)
+}
+
+/// The common log format; the rest begins with the space behind it.
+#[inline]
+pub(super) fn head<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<(Line<'a>, &'a [u8])> {
     let mut line = Line::default();
     // At the bracket: a user may have spaces, and no peer or user of ours has a bracket.
     let (head, rest) = until(b'[', bytes)?;
@@ -35,8 +43,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
         b"-" => Some(0),
         _ => Some(number(size)?),
     };
-    rest_of(&mut line, rest, date)?;
-    Some(line)
+    Some((line, rest))
 }
 
 /// `PEER IDENT USER `, or with the virtual host before it.

@@ -5,6 +5,7 @@
 
 use jiff::fmt::strtime;
 use jiff::fmt::temporal::Pieces;
+use jiff::tz::Offset;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// `10/Oct/2000:13:55:36 +0000`
@@ -27,6 +28,8 @@ pub(super) struct DateReader {
     iso: [u8; ISO_BYTES],
     iso_zone: Vec<u8>,
     iso_moment: Moment,
+    ctime: Vec<u8>,
+    ctime_moment: Moment,
 }
 
 impl DateReader {
@@ -35,12 +38,7 @@ impl DateReader {
     #[inline]
     pub(super) fn bracketed<'a>(&mut self, text: &'a [u8]) -> Option<(Moment, &'a [u8])> {
         if let Some((head, [b']', rest @ ..])) = text.split_first_chunk::<CLF_BYTES>() {
-            // Most lines are of the same second as the line before.
-            if *head != self.clf {
-                self.clf_moment = clf(head)?;
-                self.clf = *head;
-            }
-            return Some((self.clf_moment, rest));
+            return Some((self.unbracketed(head)?, rest));
         }
         // NaviServer can write bare seconds.
         let (secs, rest) = super::cursor::until(b']', text)?;
@@ -50,6 +48,29 @@ impl DateReader {
             utc_offset_secs: 0,
         };
         Some((moment, rest))
+    }
+
+    /// A time of the common log format without its brackets.
+    pub(super) fn unbracketed(&mut self, text: &[u8]) -> Option<Moment> {
+        let text: [u8; CLF_BYTES] = text.try_into().ok()?;
+        // Most lines are of the same second as the line before.
+        if text != self.clf {
+            self.clf_moment = clf(&text)?;
+            self.clf = text;
+        }
+        Some(self.clf_moment)
+    }
+
+    /// `Mon Nov 23 12:00:01 2026`, as C's `ctime` writes it. It has no offset, so the time counts as UTC.
+    pub(super) fn ctime(&mut self, text: &[u8]) -> Option<Moment> {
+        if text != self.ctime {
+            let parsed = strtime::parse("%a %b %e %H:%M:%S %Y", text).ok()?;
+            let at = Offset::UTC.to_timestamp(parsed.to_datetime().ok()?).ok()?;
+            let secs = u64::try_from(at.as_second()).ok()?;
+            self.ctime_moment.wall_ns = secs.checked_mul(NANOS_PER_SEC)?;
+            self.ctime = text.to_vec();
+        }
+        Some(self.ctime_moment)
     }
 
     /// A time of RFC 3339 section 5.6; the seconds may have up to nine places.

@@ -7,6 +7,7 @@
 use super::cursor::quoted;
 use super::date::DateReader;
 use super::fields::{Shape, in_json, put, shape};
+use super::foreign::{ForeignField, Unit};
 use super::{Line, LineForm};
 use crate::Field;
 
@@ -39,6 +40,66 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
     line.complete_total();
     line.queued.leave_out_nothing();
     Some(line)
+}
+
+/// A key of another server's object: the object that it is in (empty: the line itself), its name, and what it is.
+pub(super) type ProxyKey = (&'static str, &'static str, ForeignField);
+
+/// An object of another server, by its keys; a moment of its end is made one of arrival.
+pub(super) fn proxy<'a>(
+    bytes: &'a [u8],
+    keys: &[ProxyKey],
+    date: &mut DateReader,
+) -> Option<Line<'a>> {
+    let mut line = Line {
+        form: LineForm::ProxyJson,
+        ..Line::default()
+    };
+    let rest = proxy_object(&mut line, bytes, "", keys, date)?;
+    let is_whole = spaces(rest).is_empty() && line.wall_ns.is_some() && line.spans.total.is_some();
+    let total = line.spans.total.unwrap_or_default();
+    if keys.iter().any(|(_, _, slot)| slot.unit == Unit::End) {
+        line.wall_ns = line.wall_ns.map(|end| end.saturating_sub(total.0));
+    }
+    is_whole.then_some(line)
+}
+
+fn proxy_object<'a>(
+    line: &mut Line<'a>,
+    bytes: &'a [u8],
+    within: &str,
+    keys: &[ProxyKey],
+    date: &mut DateReader,
+) -> Option<&'a [u8]> {
+    let mut rest = spaces(bytes.strip_prefix(b"{")?);
+    while let [b'"', more @ ..] = rest {
+        let (key, more) = string(more)?;
+        let text = spaces(spaces(more).strip_prefix(b":")?);
+        let (value, more) = value(text)?;
+        let found = keys
+            .iter()
+            .find(|(place, name, _)| *place == within && name.as_bytes() == key);
+        match (found, value) {
+            (Some((_, _, slot)), Value::Text(text) | Value::Number(text)) => {
+                slot.put(line, text, date)?;
+            }
+            // Objects lie within each other once.
+            (None, Value::Other) if within.is_empty() && text.starts_with(b"{") => {
+                let inner = std::str::from_utf8(key).unwrap_or_default();
+                if keys.iter().any(|(place, ..)| *place == inner) {
+                    proxy_object(line, text, inner, keys, date)?;
+                }
+            }
+            _ => {}
+        }
+        rest = spaces(more);
+        match rest {
+            [b',', more @ ..] => rest = spaces(more),
+            [b'}', ..] => break,
+            _ => return None,
+        }
+    }
+    rest.strip_prefix(b"}")
 }
 
 /// A value as its bytes: of a string those between the quotes.

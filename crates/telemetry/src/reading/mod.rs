@@ -10,7 +10,9 @@ mod common;
 mod cursor;
 mod date;
 mod fields;
+mod foreign;
 mod json;
+mod named;
 mod pattern;
 mod plain;
 
@@ -34,8 +36,10 @@ pub enum LineForm {
     NaviServer,
     /// One JSON object.
     Json,
-    /// The template that the reader was given.
+    /// The template that the reader was given, or another server's format that it was named.
     Template,
+    /// One JSON object of Caddy or Traefik.
+    ProxyJson,
 }
 
 /// How long each phase took, as far as the line says so.
@@ -141,7 +145,7 @@ impl<'a> Line<'a> {
     /// The text of a field without its escapes.
     pub fn plain(&self, field: &'a [u8]) -> Cow<'a, [u8]> {
         match self.form {
-            LineForm::Json => plain::json(field),
+            LineForm::Json | LineForm::ProxyJson => plain::json(field),
             _ => plain::text(field),
         }
     }
@@ -185,10 +189,13 @@ impl Reader {
         {
             return Some(line);
         }
-        if bytes.first() == Some(&b'{')
-            && let Some(line) = json::line(bytes, &mut self.date)
-        {
-            return Some(line);
+        if bytes.first() == Some(&b'{') {
+            let own = json::line(bytes, &mut self.date);
+            let found = own.or_else(|| named::proxy_line(bytes, &mut self.date));
+            // A brace may also begin the name of a client.
+            if found.is_some() {
+                return found;
+            }
         }
         common::line(bytes, &mut self.date)
     }

@@ -1,8 +1,8 @@
 //! Lines of a template, read back.
 //!
-//! Takes the template's text, gives a pattern: literals and fields in turn. Reading goes from left to
-//! right without trying again: a field whose shape is known ends where its shape does, every other ends at
-//! the literal that follows it, or at the quote that closes it. Two fields without a shape that touch each
+//! Takes the template's text, or the name of another server's format, gives a pattern: literals and fields in turn.
+//! Reading goes from left to right without trying again: a field whose shape is known ends where its shape does, every
+//! other ends at the literal that follows it, or at the quote that closes it. Two fields without a shape that touch each
 //! other cannot be told apart, and are refused when the pattern is made.
 
 use std::fmt;
@@ -11,23 +11,37 @@ use memchr::memmem;
 
 use super::cursor::quoted;
 use super::date::DateReader;
-use super::fields::{Shape, put, shape};
+use super::fields::{Shape, shape};
+use super::named::{self, Named};
+use super::slot::Slot;
 use super::{Line, LineForm};
-use crate::{Field, Part, Place, Template};
+use crate::text::parts;
+use crate::{Field, Part, Place, Template, TemplateFault};
 
-/// A template as something to read by.
+/// The form of lines, as something to read by.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    parts: Vec<Part>,
+    form: Form,
+    note: Option<&'static str>,
 }
 
-/// Why a template cannot be read by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
+enum Form {
+    Template(Vec<Part<Slot>>),
+    Named(Named),
+}
+
+/// Why a text is no form to read by.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternFault {
     /// Two fields with nothing between them: nobody can say where the first ends.
-    Touching(Field, Field),
+    Touching(String, String),
     /// It has no field.
     NoField,
+    /// It is no template.
+    Template(TemplateFault),
+    /// There is no format of this name; the names that there are.
+    Unknown(String),
 }
 
 impl fmt::Display for PatternFault {
@@ -35,11 +49,11 @@ impl fmt::Display for PatternFault {
         match self {
             PatternFault::Touching(one, two) => write!(
                 f,
-                "nothing between `{{{}}}` and `{{{}}}` says where the first ends",
-                one.name(),
-                two.name()
+                "nothing between `{{{one}}}` and `{{{two}}}` says where the first ends"
             ),
             PatternFault::NoField => f.write_str("there is no field in the template"),
+            PatternFault::Template(fault) => fault.fmt(f),
+            PatternFault::Unknown(expected) => f.write_str(expected),
         }
     }
 }
@@ -52,62 +66,124 @@ impl Pattern {
     /// # Errors
     /// When they cannot be taken apart again.
     pub fn of(template: &Template) -> Result<Pattern, PatternFault> {
-        // Decided once, here: a line that is read by the pattern never has to try a second way.
-        let parts = template.parts();
+        let slots = template.parts().iter().map(|part| match part {
+            Part::Text(text) => Part::Text(text.clone()),
+            Part::Field(field, place) => Part::Field(Slot::of(*field), *place),
+        });
+        Pattern::of_parts(slots.collect(), None)
+    }
+
+    /// What `text` means: a template, in which a duration may have a unit (`{total:ms}`, `{run:us}`) and `{-}` stands
+    /// for text that says nothing here, or the name of another server's format ([`Pattern::NAMES`]).
+    ///
+    /// # Errors
+    /// It is neither, or its lines cannot be taken apart.
+    pub fn parse(text: &str) -> Result<Pattern, PatternFault> {
+        if !text.contains('{') || text.starts_with("apache:") {
+            return match named::template(text) {
+                Some((template, note)) => Pattern::of_text(template, Some(note)),
+                None => {
+                    let (named, note) = Named::parse(text).map_err(PatternFault::Unknown)?;
+                    let form = Form::Named(named);
+                    Ok(Pattern {
+                        form,
+                        note: Some(note),
+                    })
+                }
+            };
+        }
+        Pattern::of_text(text, None)
+    }
+
+    /// The names of other servers' formats, for help.
+    pub const NAMES: &str = named::NAMES;
+
+    /// What the durations of a named format are, in a sentence without its end.
+    pub fn note(&self) -> Option<&'static str> {
+        self.note
+    }
+
+    fn of_text(text: &str, note: Option<&'static str>) -> Result<Pattern, PatternFault> {
+        let parts = parts(text, Slot::named).map_err(PatternFault::Template)?;
+        Pattern::of_parts(parts, note)
+    }
+
+    /// Decided once, here: a line that is read by the pattern never has to try a second way.
+    fn of_parts(
+        parts: Vec<Part<Slot>>,
+        note: Option<&'static str>,
+    ) -> Result<Pattern, PatternFault> {
         if !parts.iter().any(|part| matches!(part, Part::Field(..))) {
             return Err(PatternFault::NoField);
         }
         for pair in parts.windows(2) {
-            if let [Part::Field(one, _), Part::Field(two, _)] = *pair
-                && !matches!(shape(one), Some(Shape::Bracketed | Shape::Iso))
+            if let [Part::Field(one, _), Part::Field(two, _)] = pair
+                && !matches!(
+                    one.field.and_then(shape),
+                    Some(Shape::Bracketed | Shape::Iso)
+                )
             {
-                return Err(PatternFault::Touching(one, two));
+                return Err(PatternFault::Touching(one.name(), two.name()));
             }
         }
-        Ok(Pattern {
-            parts: parts.to_vec(),
-        })
+        let form = Form::Template(parts);
+        Ok(Pattern { form, note })
     }
 
     pub(super) fn line<'a>(&self, bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
-        let mut line = Line {
-            form: LineForm::Template,
-            ..Line::default()
-        };
-        let mut rest = bytes;
-        for (index, part) in self.parts.iter().enumerate() {
-            match part {
-                Part::Text(text) => rest = rest.strip_prefix(text.as_bytes())?,
-                Part::Field(field, place) => {
-                    let value;
-                    (value, rest) = rest.split_at(self.value_bytes(*field, *place, index, rest)?);
-                    put(&mut line, *field, value, date)?;
-                }
-            }
+        match &self.form {
+            Form::Template(parts) => filled(parts, bytes, date),
+            Form::Named(named) => named.line(bytes, date),
         }
-        // Another form that begins like the template must not be taken for it.
-        if !rest.is_empty() {
-            return None;
-        }
-        line.complete_total();
-        Some(line)
     }
+}
 
-    #[inline]
-    fn value_bytes(&self, field: Field, place: Place, index: usize, rest: &[u8]) -> Option<usize> {
-        if let Some(shape) = shape(field) {
-            return shape.bytes(rest);
-        }
-        match (self.parts.get(index + 1), place) {
-            (None, _) => Some(rest.len()),
-            // A quote within the value is escaped, so that it does not end there.
-            (Some(Part::Text(text)), Place::Quoted) if text.starts_with('"') => {
-                quoted(rest).map(|(value, _)| value.len())
+fn filled<'a>(parts: &[Part<Slot>], bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
+    let mut line = Line {
+        form: LineForm::Template,
+        ..Line::default()
+    };
+    let mut rest = bytes;
+    for (index, part) in parts.iter().enumerate() {
+        match part {
+            Part::Text(text) => rest = rest.strip_prefix(text.as_bytes())?,
+            // `[{time}]`: the template has the brackets that the field has as well.
+            Part::Field(slot, _)
+                if slot.field == Some(Field::Time) && rest.first() != Some(&b'[') =>
+            {
+                let value;
+                (value, rest) = rest.split_at(memchr::memchr(b']', rest)?);
+                slot.put_time(&mut line, value, date)?;
             }
-            (Some(Part::Text(text)), _) => memmem::find(rest, text.as_bytes()),
-            // Refused when the pattern was made.
-            (Some(Part::Field(..)), _) => None,
+            Part::Field(slot, place) => {
+                let bytes = value_bytes(slot, *place, parts.get(index + 1), rest)?;
+                let value;
+                (value, rest) = rest.split_at(bytes);
+                slot.put(&mut line, value, date)?;
+            }
         }
+    }
+    // Another form that begins like the template must not be taken for it.
+    if !rest.is_empty() {
+        return None;
+    }
+    line.complete_total();
+    Some(line)
+}
+
+#[inline]
+fn value_bytes(slot: &Slot, place: Place, next: Option<&Part<Slot>>, rest: &[u8]) -> Option<usize> {
+    if let Some(shape) = slot.field.and_then(shape) {
+        return shape.bytes(rest);
+    }
+    match (next, place) {
+        (None, _) => Some(rest.len()),
+        (Some(Part::Text(text)), Place::Quoted) if text.starts_with('"') => {
+            quoted(rest).map(|(value, _)| value.len())
+        }
+        (Some(Part::Text(text)), _) => memmem::find(rest, text.as_bytes()),
+        // Refused when the pattern was made.
+        (Some(Part::Field(..)), _) => None,
     }
 }
 

@@ -139,7 +139,7 @@ impl Field {
         NAMED[self as usize].1
     }
 
-    pub(super) fn named(name: &str) -> Option<Field> {
+    pub(crate) fn named(name: &str) -> Option<Field> {
         Field::all().find(|field| field.name() == name)
     }
 }

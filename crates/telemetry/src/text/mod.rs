@@ -18,6 +18,7 @@ mod template;
 pub use escape::json as json_text;
 pub use field::Field;
 pub use names::Names;
+pub(crate) use template::parts;
 pub use template::{Part, Place, Template, TemplateFault};
 
 use crate::Record;

@@ -21,13 +21,13 @@ pub struct Template {
     bare: Box<[bool; 256]>,
 }
 
-/// A piece of a template. Two texts never follow each other, and no text is empty.
+/// A piece of a template: text, or a field `F`. Two texts never follow each other, and no text is empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum Part<F = Field> {
     /// Text as it stands in every line.
     Text(String),
     /// A field, and where it stands.
-    Field(Field, Place),
+    Field(F, Place),
 }
 
 /// Where a field stands, which decides what is escaped in it.
@@ -79,15 +79,7 @@ impl Template {
     /// # Errors
     /// The first fault in it.
     pub fn parse(text: &str) -> Result<Template, TemplateFault> {
-        if text.trim().is_empty() {
-            return Err(TemplateFault::Empty);
-        }
-        if let Some((index, found)) = text.chars().enumerate().find(|(_, c)| c.is_control()) {
-            let at = index + 1;
-            return Err(TemplateFault::Control { at, found });
-        }
-        let mut parts = split(text)?;
-        place(&mut parts);
+        let parts = parts(text, Field::named)?;
         let bare = Box::new(bare_in(&parts));
         Ok(Template { parts, bare })
     }
@@ -144,8 +136,25 @@ impl fmt::Display for TemplateFault {
 
 impl std::error::Error for TemplateFault {}
 
-/// Text and fields in order; every field as if it were bare.
-fn split(text: &str) -> Result<Vec<Part>, TemplateFault> {
+/// Text and fields in order, each field by what `named` makes of its name.
+pub(crate) fn parts<F>(
+    text: &str,
+    named: fn(&str) -> Option<F>,
+) -> Result<Vec<Part<F>>, TemplateFault> {
+    if text.trim().is_empty() {
+        return Err(TemplateFault::Empty);
+    }
+    if let Some((index, found)) = text.chars().enumerate().find(|(_, c)| c.is_control()) {
+        let at = index + 1;
+        return Err(TemplateFault::Control { at, found });
+    }
+    let mut parts = split(text, named)?;
+    place(&mut parts);
+    Ok(parts)
+}
+
+/// Every field as if it were bare.
+fn split<F>(text: &str, named: fn(&str) -> Option<F>) -> Result<Vec<Part<F>>, TemplateFault> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -161,7 +170,7 @@ fn split(text: &str) -> Result<Vec<Part>, TemplateFault> {
             literal.push('}');
             rest = after;
         } else if let Some(inner) = braced.strip_prefix('{') {
-            let (field, after) = field(inner, at)?;
+            let (field, after) = field(inner, at, named)?;
             flush(&mut literal, &mut parts);
             parts.push(Part::Field(field, Place::Bare));
             rest = after;
@@ -175,12 +184,16 @@ fn split(text: &str) -> Result<Vec<Part>, TemplateFault> {
 }
 
 /// The field whose name begins `inner`, and what follows its brace.
-fn field(inner: &str, at: usize) -> Result<(Field, &str), TemplateFault> {
+fn field<F>(
+    inner: &str,
+    at: usize,
+    named: fn(&str) -> Option<F>,
+) -> Result<(F, &str), TemplateFault> {
     let unclosed = TemplateFault::Unclosed { at };
     let end = inner.find(['{', '}']).ok_or(unclosed.clone())?;
     let (name, after) = inner.split_at(end);
     let after = after.strip_prefix('}').ok_or(unclosed)?;
-    let field = Field::named(name).ok_or_else(|| TemplateFault::UnknownField {
+    let field = named(name).ok_or_else(|| TemplateFault::UnknownField {
         at,
         name: name.to_owned(),
         nearest: nearest(name, Template::field_names()),
@@ -188,15 +201,15 @@ fn field(inner: &str, at: usize) -> Result<(Field, &str), TemplateFault> {
     Ok((field, after))
 }
 
-fn flush(literal: &mut String, parts: &mut Vec<Part>) {
+fn flush<F>(literal: &mut String, parts: &mut Vec<Part<F>>) {
     if !literal.is_empty() {
         parts.push(Part::Text(std::mem::take(literal)));
     }
 }
 
-/// Finds the fields between quotes.
-fn place(parts: &mut [Part]) {
-    let quotes = |part: &Part| match part {
+/// Finds the fields between quotes. A quote without a partner surrounds nothing.
+fn place<F>(parts: &mut [Part<F>]) {
+    let quotes = |part: &Part<F>| match part {
         Part::Text(text) => text.matches('"').count(),
         Part::Field(..) => 0,
     };

@@ -306,6 +306,25 @@ impl Recording {
         Nanos(pairs.max().unwrap_or(0))
     }
 
+    /// Whether the log says of any request how long it waited for a thread.
+    pub fn knows_waits(&self) -> bool {
+        self.kept.iter().any(|kept| kept.queue_s >= 0.0)
+    }
+
+    /// Of each route of a pool that has run: its number, its requests and the sum of their runs.
+    pub fn runs_by_route(&self, pool: usize) -> Vec<(u16, u64, Nanos)> {
+        let mut routes: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
+        let of_pool = |one: &&Kept| one.has_run() && usize::from(one.pool()) == pool;
+        for one in self.kept.iter().filter(of_pool) {
+            let (len, sum_ns) = routes.entry(one.route).or_default();
+            *len += 1;
+            *sum_ns = sum_ns.saturating_add(one.run_ns());
+        }
+        let runs = routes.into_iter();
+        runs.map(|(route, (len, sum_ns))| (route, len, Nanos(sum_ns)))
+            .collect()
+    }
+
     /// Waits for a thread, nanoseconds, to three digits.
     pub fn queue(&self) -> &Histogram<u64> {
         &self.queue

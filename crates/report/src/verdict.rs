@@ -1,0 +1,308 @@
+//! What a log says first: at most two sentences.
+//!
+//! Takes counts and distributions, gives sentences without their ends. Each may be absent: no verdict is better than a
+//! wrong one. Pure: reads no line and no clock.
+
+use present::{counted, duration, percent, share, thousands};
+
+use crate::spread::secs;
+use crate::tally::{Group, Tally};
+use crate::waiting::{RouteWaiting, WAIT_MIN, Waiting};
+
+/// Sentences of a verdict: more would be a report.
+const SENTENCES_LEN_MAX: usize = 2;
+/// Fewer requests of a kind are an accident.
+const LEN_MIN: u64 = 3;
+/// Fewer requests do not tell which page takes the time.
+const REQUESTS_LEN_MIN: u64 = 20;
+/// What less than this share of the requests met is left to the tables.
+const SHARE_MIN: f64 = 0.01;
+/// More than this share of the waits must have a cause.
+const UNEXPLAINED_MAX: f64 = 0.25;
+/// From this share on nothing else is worth a word.
+const WHOLE: f64 = 0.95;
+/// A page that is never slower is no slow page.
+const SLOW_SECS: f64 = 0.1;
+
+/// The sentences, the most important first.
+pub(crate) fn verdict(tally: &Tally, waiting: &Waiting) -> Vec<String> {
+    let pages = tally.pages().named;
+    let all = tally.all();
+    let mut sentences: Vec<String> = held(waiting, all.len).into_iter().collect();
+    sentences.extend(failing(&pages, all));
+    // The page that holds the threads is named already.
+    if sentences.is_empty() {
+        sentences.extend(slow(&pages, all));
+        sentences.extend(calm(all));
+        sentences.extend(unknown(all));
+    }
+    sentences.truncate(SENTENCES_LEN_MAX);
+    sentences
+}
+
+/// Which requests waited, and for which: `27 requests of GET /orders/* waited up to 412 ms for threads that GET /report
+/// held`.
+fn held(waiting: &Waiting, requests_len: u64) -> Option<String> {
+    let all_ns = waiting.waited_ns as f64;
+    let is_rare = (waiting.waited_len as f64) < SHARE_MIN * requests_len as f64;
+    let is_doubtful = waiting.late_len > 0
+        || waiting.unnamed_len > waiting.waited_len
+        || waiting.unexplained_ns > UNEXPLAINED_MAX * all_ns;
+    if waiting.waited_len < LEN_MIN || is_rare || is_doubtful {
+        return None;
+    }
+    let most = |of: fn(&RouteWaiting) -> u64| waiting.routes.iter().max_by_key(|route| of(route));
+    let holder = most(|route| route.caused_ns as u64)?;
+    let longest = |of: &[&RouteWaiting]| {
+        let waits = of.iter().map(|route| route.waited_max);
+        duration(secs(waits.max().unwrap_or_default()))
+    };
+    let everything: Vec<&RouteWaiting> = waiting.routes.iter().collect();
+    let who = counted(waiting.waited_len, "request");
+    if holder.caused_ns < all_ns / 2.0 {
+        let longest = longest(&everything);
+        return Some(format!(
+            "{who} waited up to {longest} for a thread, and no page alone held the threads"
+        ));
+    }
+    // All shares of the two are known, but not what one had from the other: at least this much.
+    let is_victim = |route: &&RouteWaiting| {
+        let own_ns = route.waited_ns as f64;
+        let of_holder_ns = own_ns + holder.caused_ns - all_ns;
+        own_ns >= all_ns / 2.0 && of_holder_ns >= own_ns / 2.0
+    };
+    let victim = most(|route| route.waited_ns).filter(is_victim);
+    let (who, longest) = match victim {
+        None => (who, longest(&everything)),
+        Some(victim) => (
+            format!(
+                "{} of {}",
+                counted(victim.waited_len, "request"),
+                victim.name
+            ),
+            longest(&[victim]),
+        ),
+    };
+    let others = match victim.is_some_and(|victim| victim.name == holder.name) {
+        true => "other requests of ",
+        false => "",
+    };
+    let part = match holder.caused_ns / all_ns {
+        part if part >= WHOLE => String::new(),
+        part => format!(" ({} of the waiting)", share(part)),
+    };
+    let holder = &holder.name;
+    Some(format!(
+        "{who} waited up to {longest} for threads that {others}{holder} held{part}"
+    ))
+}
+
+/// Which page fails: `GET /broken answered 41 of 50 requests with 5xx`.
+fn failing(pages: &[(String, &Group)], all: &Group) -> Option<String> {
+    let failed_len = all.classes[5];
+    if failed_len < LEN_MIN || (failed_len as f64) < SHARE_MIN * all.len as f64 {
+        return None;
+    }
+    let worst = pages.iter().max_by_key(|(_, page)| page.classes[5])?;
+    let (name, page) = (&worst.0, worst.1);
+    if 2 * page.classes[5] < failed_len || pages.len() == 1 {
+        let part = percent(failed_len, all.len);
+        return Some(format!("{part} of all requests were answered with 5xx"));
+    }
+    let (failed_len, len) = (thousands(page.classes[5]), thousands(page.len));
+    Some(format!(
+        "{name} answered {failed_len} of {len} requests with 5xx"
+    ))
+}
+
+/// Which page takes the time: `GET /search took 71.0 % of all run time: 31 requests, median 412 ms`.
+fn slow(pages: &[(String, &Group)], all: &Group) -> Option<String> {
+    // What runs on threads, where the log says so.
+    let (phase, what) = match all.phases[2].is_empty() {
+        true => (4, "time"),
+        false => (2, "run time"),
+    };
+    let sum = |group: &Group| group.phases[phase].sum_secs();
+    let by_time =
+        |one: &&(String, &Group), other: &&(String, &Group)| sum(one.1).total_cmp(&sum(other.1));
+    let (name, page) = pages.iter().max_by(by_time)?;
+    let spread = &page.phases[phase];
+    let is_known = all.len >= REQUESTS_LEN_MIN && page.len >= LEN_MIN && pages.len() > 1;
+    if !is_known || sum(page) < sum(all) / 2.0 || spread.quantile_secs(0.95) < SLOW_SECS {
+        return None;
+    }
+    let part = share(sum(page) / sum(all));
+    let (len, median) = (
+        counted(page.len, "request"),
+        duration(spread.quantile_secs(0.5)),
+    );
+    Some(format!(
+        "{name} took {part} of all {what}: {len}, median {median}"
+    ))
+}
+
+/// That nothing waited.
+fn calm(all: &Group) -> Option<String> {
+    let queue = &all.phases[1];
+    let is_calm = !queue.is_empty() && queue.max_secs() <= secs(WAIT_MIN);
+    is_calm.then(|| {
+        format!(
+            "no request waited longer than {} for a thread",
+            duration(secs(WAIT_MIN))
+        )
+    })
+}
+
+/// What the log does not say.
+fn unknown(all: &Group) -> Option<String> {
+    let is_unknown = all.phases[1].is_empty() && !all.total().is_empty();
+    is_unknown.then(|| {
+        "the log does not say how long requests waited for a thread: the times contain it or leave it out".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telemetry::{KnownSpans, Line, Nanos};
+
+    /// A route: its name, milliseconds that it caused, requests that waited, how long together and at most.
+    fn route(name: &str, caused_ms: u64, len: u64, waited_ms: u64, max_ms: u64) -> RouteWaiting {
+        RouteWaiting {
+            name: name.to_owned(),
+            caused_ns: caused_ms as f64 * 1e6,
+            waited_len: len,
+            waited_ns: waited_ms * 1_000_000,
+            waited_max: Nanos::from_ms(max_ms),
+            ..RouteWaiting::default()
+        }
+    }
+
+    fn waiting(routes: &[RouteWaiting]) -> Waiting {
+        Waiting {
+            waited_len: routes.iter().map(|route| route.waited_len).sum(),
+            waited_ns: routes.iter().map(|route| route.waited_ns).sum(),
+            routes: routes.to_vec(),
+            ..Waiting::default()
+        }
+    }
+
+    #[test]
+    fn names_the_page_that_holds_the_threads() {
+        let check = |routes: &[RouteWaiting], expect: &str| {
+            assert_eq!(held(&waiting(routes), 100).unwrap(), expect);
+        };
+        let orders = |caused, len, ms| route("GET /orders/*", caused, len, ms, 412);
+        check(
+            &[route("GET /report", 1_000, 0, 0, 0), orders(0, 27, 1_000)],
+            "27 requests of GET /orders/* waited up to 412 ms for threads that GET /report held",
+        );
+        check(
+            &[route("GET /report", 700, 0, 0, 0), orders(300, 27, 1_000)],
+            "27 requests of GET /orders/* waited up to 412 ms for threads that GET /report held (70.0 % of the waiting)",
+        );
+        check(
+            &[route("GET /report", 1_000, 3, 1_000, 250)],
+            "3 requests of GET /report waited up to 250 ms for threads that other requests of GET /report held",
+        );
+        // None of them waited for most of it, or their share from the holder is not known.
+        check(
+            &[
+                route("GET /report", 1_000, 10, 400, 90),
+                route("GET /a", 0, 10, 300, 80),
+                orders(0, 7, 300),
+            ],
+            "27 requests waited up to 412 ms for threads that GET /report held",
+        );
+        check(
+            &[
+                route("GET /report", 501, 1, 1, 1),
+                route("GET /b", 499, 1, 1, 1),
+                orders(0, 27, 998),
+            ],
+            "27 requests of GET /orders/* waited up to 412 ms for threads that GET /report held (50.1 % of the waiting)",
+        );
+        check(
+            &[
+                route("GET /a", 400, 9, 400, 90),
+                route("GET /b", 300, 9, 300, 80),
+                orders(300, 9, 300),
+            ],
+            "27 requests waited up to 412 ms for a thread, and no page alone held the threads",
+        );
+    }
+
+    #[test]
+    fn says_nothing_of_waits_that_are_few_or_doubtful() {
+        let clear = waiting(&[route("GET /report", 1_000, 5, 1_000, 9)]);
+        assert!(held(&clear, 500).is_some());
+        assert_eq!(held(&clear, 501), None);
+        let check = |change: &dyn Fn(&mut Waiting)| {
+            let mut waiting = clear.clone();
+            change(&mut waiting);
+            assert_eq!(held(&waiting, 100), None, "{waiting:?}");
+        };
+        check(&|waiting| waiting.waited_len = 2);
+        check(&|waiting| waiting.late_len = 1);
+        check(&|waiting| waiting.unnamed_len = 6);
+        check(&|waiting| waiting.unexplained_ns = 0.26e9);
+        check(&|waiting| *waiting = Waiting::default());
+    }
+
+    /// Requests, of them with 5xx, and how long each ran, in milliseconds.
+    fn group(len: u64, failed_len: u64, run_ms: u64) -> Group {
+        let mut group = Group::default();
+        for number in 0..len {
+            group.add(&Line {
+                status: Some(if number < failed_len { 500 } else { 200 }),
+                spans: KnownSpans {
+                    run: Some(Nanos::from_ms(run_ms)),
+                    total: Some(Nanos::from_ms(run_ms)),
+                    ..KnownSpans::default()
+                },
+                ..Line::default()
+            });
+        }
+        group
+    }
+
+    type Sentence = fn(&[(String, &Group)], &Group) -> Option<String>;
+
+    /// What `say` makes of two pages, `GET /a` and `GET /b`, each as [`group`] takes it.
+    fn of_two(say: Sentence, one: (u64, u64, u64), other: (u64, u64, u64)) -> Option<String> {
+        let groups = [one, other].map(|(len, failed_len, run_ms)| group(len, failed_len, run_ms));
+        let mut all = Group::default();
+        for (len, failed_len, run_ms) in [one, other] {
+            all.merge(&group(len, failed_len, run_ms));
+        }
+        let names = ["GET /a", "GET /b"].map(str::to_owned);
+        let pages: Vec<(String, &Group)> = names.into_iter().zip(&groups).collect();
+        say(&pages, &all)
+    }
+
+    #[test]
+    fn names_the_page_that_fails() {
+        let check = |one, other, expect: Option<&str>| {
+            assert_eq!(of_two(failing, one, other).as_deref(), expect);
+        };
+        check(
+            (50, 41, 1),
+            (900, 1, 1),
+            Some("GET /a answered 41 of 50 requests with 5xx"),
+        );
+        check((50, 2, 1), (10, 0, 1), None);
+        check((50, 3, 1), (300, 0, 1), None);
+    }
+
+    #[test]
+    fn names_the_page_that_takes_the_time() {
+        let check = |one, other, expect: Option<&str>| {
+            assert_eq!(of_two(slow, one, other).as_deref(), expect);
+        };
+        let expect = "GET /a took 90.9 % of all run time: 20 requests, median 500 ms";
+        check((20, 0, 500), (100, 0, 10), Some(expect));
+        check((20, 0, 50), (100, 0, 1), None);
+        check((2, 0, 5_000), (100, 0, 10), None);
+        check((10, 0, 500), (9, 0, 10), None);
+    }
+}
