@@ -24,7 +24,7 @@ use value::Unit;
 pub(crate) use clients::{client_connections, client_network, rate, request_id_header};
 pub(crate) use files::{codings, media_types};
 pub(crate) use logs::{form, interval, keep_len, rotate_size, target};
-pub(crate) use pools::{reserve, run_time, slow_pool, threads};
+pub(crate) use pools::{overload_timeout, reserve, run_time, slow_pool, threads};
 pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
 
 /// What should have been written instead, where that can be said.

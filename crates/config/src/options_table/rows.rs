@@ -255,15 +255,18 @@ settings! {
     /// Maximum number of requests in the queue before clients get 503
     queue_len_max in Pool { default: "1024" } = count(1, 1_000_000) => pool.queue_len_max;
     /// Queue time that the pool aims for; longer waits make it grow
-    /// The pool grows if more than 5 of 100 requests wait longer. The pool counts as overloaded if all threads
-    /// are busy and every request of half a second waited longer.
+    /// The pool grows if more than 5 of 100 requests wait longer. The pool counts as overloaded if every
+    /// request of half a second waited longer while more requests arrived than were completed.
     queue_target in Pool { default: "5ms" } = duration(WAIT_LEAST, HOUR) => pool.queue_target;
     /// Maximum time in the queue before the client gets 503
     queue_timeout in Pool { default: "30s", is_daily: true } = duration(MS, HOUR) => pool.queue_timeout;
-    /// Maximum time in the queue of an overloaded pool before the client gets 503
-    /// Twice the `queue_target` keeps all waits short if clients or a proxy retry. The value may not exceed
-    /// `queue_timeout`, and follows it if only `queue_timeout` is set.
-    overload_timeout in Pool { default: "10s" } = duration(MS, HOUR) => pool.overload_timeout;
+    /// Maximum queue time of an overloaded pool before a 503, or auto
+    /// A pool is overloaded if all requests wait longer than `queue_target` and more requests arrive than it
+    /// completes. `auto` is 1 s, or three times the median run time if that is longer, and never more than
+    /// `queue_timeout`. A duration may not exceed `queue_timeout`. Twice the `queue_target` keeps all waits short
+    /// if clients or a proxy retry.
+    overload_timeout in Pool { placeholder: "DURATION", default: "auto" }
+        = text("a duration from 1ms to 1h (as `2s`), or `auto`", parse::overload_timeout) => pool.overload_timeout;
     /// Threads, and places in the queue, reserved for health checks
     /// One number stands for both. A `[[pool_rule]]` with `class = "health"` says which requests are health
     /// checks. Other pools keep the same reserve if a rule sends health checks to them.
