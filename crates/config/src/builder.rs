@@ -18,7 +18,9 @@ use super::parse::pools::{PoolRuleTable, PoolTable};
 use super::parse::rules::ErrorPageTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
-use super::typed::{CacheRule, Config, FixedReply, LogForm, PoolConfig, RedirectConfig, Rewrite};
+use super::typed::{
+    CacheRule, Config, ErrorLogForm, FixedReply, LogForm, PoolConfig, RedirectConfig, Rewrite,
+};
 
 /// An address and the length of its prefix.
 pub(super) type ClientNetwork = (std::net::IpAddr, u8);
@@ -64,6 +66,8 @@ pub(super) struct Draft {
     /// `None`: off.
     pub access_logs: Vec<Placed<Option<AccessLogTable>>>,
     pub log_form: Option<LogForm>,
+    /// The form of all error logs that name none.
+    pub error_log_form: ErrorLogForm,
     /// `None`: off.
     pub error_logs: Vec<Placed<Option<ErrorLogTable>>>,
     pub request_id_trust: Vec<Placed<ClientNetwork>>,
