@@ -37,7 +37,7 @@ use ipc::stats::{PoolStats, Stats};
 use controller::Timer;
 
 pub(crate) use controller::start_controller;
-pub use worker::{Assignment, Meter, Worker, panic_text};
+pub use worker::{Assignment, ErrorOutput, Meter, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
 const REST_LEN_MIN: usize = 4;
