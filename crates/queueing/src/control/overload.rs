@@ -27,6 +27,8 @@ const REFUSALS_LEN: u32 = 5;
 const REFUSALS_SPAN: Nanos = Nanos(REFUSALS_LEN as u64 * super::TICK.0);
 /// How much chance makes of a number of arrivals, in square roots of it.
 const CHANCE: f64 = 2.0;
+/// The same for the later half of the time, which has fewer: a client or two that come late are no overload.
+const LATE_CHANCE: f64 = 1.5;
 /// Arrivals and completions are compared over this time at least: in it a page with all that belongs to it has come.
 const FLOW_SPAN_MIN: Nanos = Nanos::from_secs(1);
 /// And over this many runs, where those are longer: four threads complete four of them in one.
@@ -134,8 +136,11 @@ impl OverloadDetector {
     /// which waits for its reply before it asks again never make it rise, however many they are.
     fn is_rising(&self, span: Nanos) -> bool {
         let (all, late) = (self.flow(span), self.flow(Nanos(span.0 / 2)));
-        let arrived = all.arrived as f64;
-        arrived > all.completed as f64 + CHANCE * arrived.sqrt() && late.arrived > late.completed
+        let is_more = |flow: Flow, chance: f64| {
+            let arrived = flow.arrived as f64;
+            arrived > flow.completed as f64 + chance * arrived.sqrt()
+        };
+        is_more(all, CHANCE) && is_more(late, LATE_CHANCE)
     }
 
     /// Whether what came of late would have been served, all of it, at such a rate.
@@ -285,6 +290,10 @@ mod tests {
         // So much may be chance: 2 of 10, and 15 of 210.
         check(20, &[(20, (1, 1)), (2, (2, 1)), (8, (1, 1))], Saturated);
         check(20, &[(15, (20, 20)), (5, (23, 20))], Saturated);
+        // Clients of slow requests, two of which come late.
+        let late = [(1, (8, 0)), (5, (0, 0)), (1, (2, 0)), (13, (0, 0))];
+        let late = pressures(20, &repeated(&late));
+        assert!(late.iter().all(|found| *found != Overloaded), "{late:?}");
         // What came within half a second is worked off.
         let burst = pressures(20, &repeated(&[(5, (200, 20)), (20, (0, 20))]));
         let is_overloaded = |tick: usize| burst[tick] == Overloaded;
