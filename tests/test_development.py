@@ -139,6 +139,7 @@ def test_an_error_is_shown_in_the_browser_until_it_is_mended(
     before, said = ERRORS[name]
     write_app(tmp_path, "two", before)
     assert until(lambda: server.ask().status == 500)
+    assert until(lambda: re.search(r"generation \d+ shows the error until the code works", server.errors))
     with server.connect() as client:
         page = client.ask("GET", "/any/path?q=1", HTML, "Connection: close")
     assert (page.status, page.header("content-type")) == (500, "text/html; charset=utf-8")
