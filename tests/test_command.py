@@ -94,7 +94,7 @@ def test_the_block_says_what_runs(serve: Callable[..., Milepost], folder: Path) 
         "app:app",
         "3 threads",
         "/static",
-        "drivers",
+        "1 process × 3 threads, reload: milepost reload --pid ",
         "CPython",
         f"{sys.version_info[0]}.{sys.version_info[1]}",
     ):

@@ -149,6 +149,7 @@ def test_an_error_is_shown_in_the_browser_until_it_is_mended(
     with server.connect() as client:
         plain = client.ask("GET", "/", "Accept: application/json", "Connection: close")
     assert plain.status == 500 and (plain.header("content-type") or "").startswith("text/plain")
+    assert until(lambda: re.search(r"generation \d+ shows the error until the code works", server.errors))
     write_app(tmp_path, "three")
     assert until(lambda: server.ask().status == 200)
     assert server.serves_only("three")

@@ -6,7 +6,8 @@
 use std::ops::RangeInclusive;
 
 use config::typed::{
-    AccessLog, App, Config, ErrorLog, Level, Levels, LogForm, LogTarget, Logs, PoolConfig,
+    AccessLog, App, Config, ControlConfig, ErrorLog, ErrorLogForm, Level, Levels, LogForm,
+    LogTarget, Logs, PoolConfig,
 };
 use supervisor::control::status::AddressStatus;
 
@@ -34,11 +35,9 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
         ));
     }
     lines.extend(served(facts.config, facts.python.as_deref()));
-    lines.push(row(
-        "process",
-        &format!("{}, {}", facts.pid, drivers(facts)),
-    ));
+    lines.push(row("process", &processes(facts)));
     lines.extend(logs(&facts.config.logs));
+    lines.extend(backlog(facts));
     lines.extend(facts.notes.iter().map(|note| row("note", note)));
     lines.join("\n") + "\n"
 }
@@ -105,26 +104,31 @@ fn threads_of(pool: &PoolConfig) -> String {
     }
 }
 
-fn drivers(facts: &Facts<'_>) -> String {
-    let listen = &facts.config.listen;
-    let drivers = match facts.config.processes.count {
-        1 => counted(listen.drivers, "driver"),
-        count => format!("{count} with {} each", counted(listen.drivers, "driver")),
+/// `1 process × 4 threads, reload: milepost reload --pid 2387`
+fn processes(facts: &Facts<'_>) -> String {
+    let processes = match facts.config.processes.count {
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
     };
+    let threads = match &facts.config.app {
+        Some(_) => format!(" × {}", threads_of(&facts.config.pools[0])),
+        None => String::new(),
+    };
+    let reload = match facts.config.processes.control {
+        ControlConfig::Off => format!("kill -HUP {}", facts.pid),
+        _ => format!("milepost reload --pid {}", facts.pid),
+    };
+    format!("{processes}{threads}, reload: {reload}")
+}
+
+/// What the kernel makes of the backlog, where that is less than was meant.
+fn backlog(facts: &Facts<'_>) -> Option<String> {
     // The least of all sockets: that one is full first.
     let backlogs = facts.listening.iter().map(|one| one.backlog);
-    let backlog = match backlogs.filter(|backlog| *backlog > 0).min() {
-        None => "backlog as the service manager has it".to_owned(),
-        Some(effective) if effective < listen.backlog => {
-            let wanted = listen.backlog;
-            format!("backlog {effective} (net.core.somaxconn) instead of {wanted}")
-        }
-        Some(effective) => format!("backlog {effective}"),
-    };
-    format!(
-        "{drivers}, accepting {} a turn, {backlog}",
-        listen.accept_batch
-    )
+    let effective = backlogs.filter(|backlog| *backlog > 0).min()?;
+    let wanted = facts.config.listen.backlog;
+    let text = format!("backlog {effective} (net.core.somaxconn) instead of {wanted}");
+    (effective < wanted).then(|| row("note", &text))
 }
 
 /// A row for each log; errors on standard error, all of them, are what everybody expects.
@@ -163,13 +167,22 @@ fn access(log: &AccessLog) -> String {
     format!("{} ({})", target(&log.target), facts.join(", "))
 }
 
+/// `error.log (json, warning and worse)`
 fn errors(log: &ErrorLog) -> String {
     let levels = match log.levels {
-        Levels::From(Level::Info) => return target(&log.target),
-        Levels::From(least) => format!("{} and worse", level(least)),
-        Levels::Only(only) => format!("{} only", level(only)),
+        Levels::From(Level::Info) => None,
+        Levels::From(least) => Some(format!("{} and worse", level(least))),
+        Levels::Only(only) => Some(format!("{} only", level(only))),
     };
-    format!("{} ({levels})", target(&log.target))
+    let form = match log.form {
+        ErrorLogForm::Text => None,
+        ErrorLogForm::Json => Some("json".to_owned()),
+    };
+    let facts: Vec<String> = form.into_iter().chain(levels).collect();
+    match facts.is_empty() {
+        true => target(&log.target),
+        false => format!("{} ({})", target(&log.target), facts.join(", ")),
+    }
 }
 
 fn level(level: Level) -> &'static str {
@@ -274,7 +287,7 @@ mod tests {
                app      bookshop:app on 4 threads, CPython 3.11.7 (GIL)\n  \
                files    /static from ./static\n  \
                files    / from pub\n  \
-               process  42, 1 driver, accepting 32 a turn, backlog 4096\n  \
+               process  1 process × 4 threads, reload: milepost reload --pid 42\n  \
                log      - (phases)\n",
             "",
             width = 9 + VERSION.len(),
@@ -332,11 +345,13 @@ mod tests {
             notes: &["connections_max is 128".into()],
         };
         let text = text(&facts);
-        assert!(text.contains(
-            "2 drivers, accepting 32 a turn, backlog 128 (net.core.somaxconn) instead of 4096\n"
-        ));
+        assert!(text.contains("  process  1 process, reload: milepost reload --pid 42\n"));
         assert!(
-            text.ends_with("  log      off\n  note     connections_max is 128\n"),
+            text.ends_with(
+                "  log      off\n  \
+                   note     backlog 128 (net.core.somaxconn) instead of 4096\n  \
+                   note     connections_max is 128\n"
+            ),
             "{text}"
         );
     }
@@ -354,7 +369,11 @@ mod tests {
             filter,
             ..AccessLog::new(file("slow.log"))
         };
-        let error = |target, levels| ErrorLog { target, levels };
+        let error = |target, levels| ErrorLog {
+            target,
+            form: ErrorLogForm::Text,
+            levels,
+        };
         let mut all = Logs {
             access: vec![AccessLog::new(LogTarget::Stdout), slow],
             errors: vec![

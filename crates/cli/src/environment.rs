@@ -4,7 +4,7 @@
 //! soft limit of open files, and nothing else that stays.
 
 use std::fs;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
@@ -77,6 +77,7 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
             .maximum
             .unwrap_or(u64::from(u32::MAX)),
         current_dir,
+        has_terminal: std::io::stdout().is_terminal(),
         resolve: &resolve,
         folder: &folder,
         spooled_file: &spooled_file,

@@ -19,7 +19,7 @@ use super::parse::rules::ErrorPageTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
 use super::typed::{
-    CacheRule, Config, FixedReply, Hook, LogForm, PoolConfig, RedirectConfig, Rewrite,
+    CacheRule, Config, ErrorLogForm, FixedReply, Hook, LogForm, PoolConfig, RedirectConfig, Rewrite,
 };
 
 /// What has been understood so far.
@@ -63,6 +63,8 @@ pub(super) struct Draft {
     /// `None`: off.
     pub access_logs: Vec<Placed<Option<AccessLogTable>>>,
     pub log_form: Option<LogForm>,
+    /// The form of all error logs that name none.
+    pub error_log_form: ErrorLogForm,
     /// `None`: off.
     pub error_logs: Vec<Placed<Option<ErrorLogTable>>>,
     origins: BTreeMap<&'static str, Origin>,

@@ -33,6 +33,8 @@ pub struct Machine<'m> {
     pub open_files_max: u64,
     /// Folder that relative paths start from, after `chdir`.
     pub current_dir: PathBuf,
+    /// Whether standard output is a terminal.
+    pub has_terminal: bool,
     /// Addresses of a host's name.
     pub resolve: &'m dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
     /// Whether a folder is one and can be read.
@@ -55,6 +57,7 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     // known once folders are mounted, drivers once processes are counted, descriptors last of all.
     check.limits(draft);
     let mut config = draft.config.clone();
+    check.own_paths(draft);
     config.app = check.app(draft);
     config.hooks = check.hooks(draft);
     config.statics = check.statics(draft);
@@ -87,8 +90,10 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
 
 /// Nothing to serve. Asked only when everything was understood: what was not may be the application.
 pub(super) fn nothing_to_serve(draft: &Draft) -> Option<ConfigFault> {
-    let hint = "name an application (`milepost serve module:app`) or a folder (`--static /=DIR`)";
-    let is_nothing = draft.app.is_none() && draft.statics.is_empty();
+    let hint = "name an application (`milepost serve module:app`), a folder (`--static /=DIR`), \
+                or redirects and responses in the configuration file";
+    let has_rules = !draft.redirects.is_empty() || !draft.replies.is_empty();
+    let is_nothing = draft.app.is_none() && draft.statics.is_empty() && !has_rules;
     is_nothing.then(|| ConfigFault::statement(Origin::Whole, "nothing to serve").with_hint(hint))
 }
 
@@ -136,6 +141,25 @@ impl Check<'_> {
                 let text =
                     format!("{part} ({bytes} bytes) is larger than {whole} ({bytes_max} bytes)");
                 self.statement(&origin, text, "raise the second or lower the first");
+            }
+        }
+    }
+
+    /// Each path of the server's own has one answer.
+    fn own_paths(&mut self, draft: &Draft) {
+        let config = &draft.config;
+        let paths = [
+            ("status_path", &config.status_path),
+            ("health_path", &config.health_path),
+            ("ready_path", &config.ready_path),
+        ];
+        for (index, (key, path)) in paths.iter().enumerate() {
+            let mut others = paths[..index].iter();
+            if path.is_some()
+                && let Some((other, _)) = others.find(|(_, other)| other == path)
+            {
+                let text = format!("{key} is the path of {other}");
+                self.statement(&draft.origin(key), text, "give each its own path");
             }
         }
     }

@@ -26,8 +26,8 @@ use value::Unit;
 pub(crate) use clients::{client_connections, rate, request_id_header};
 pub(crate) use files::{codings, media_types};
 pub(crate) use hooks::hook;
-pub(crate) use logs::{form, interval, keep_len, rotate_size, target};
-pub(crate) use pools::{reserve, run_time, slow_pool, threads};
+pub(crate) use logs::{form, interval, keep_len, rotate_size};
+pub(crate) use pools::{overload_timeout, reserve, run_time, slow_pool, threads};
 pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
 pub(crate) use proxies::{forwarded_headers, groups, peers};
 
@@ -161,8 +161,8 @@ pub(crate) fn server_header(text: &str) -> Result<String, Hint> {
     }
 }
 
-/// Where the counters are shown.
-pub(crate) fn status_path(text: &str) -> Result<Option<String>, Hint> {
+/// Where the server answers itself.
+pub(crate) fn own_path(text: &str) -> Result<Option<String>, Hint> {
     match text {
         "off" => Ok(None),
         path if is_url_path(path) => Ok(Some(path.to_owned())),

@@ -59,6 +59,7 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         cpus: vec![0, 1, 2, 3],
         open_files_max: 1_000_000,
         current_dir: PathBuf::from("/srv"),
+        has_terminal: false,
         resolve: &resolve,
         folder: &folder,
         spooled_file: &spooled_file,

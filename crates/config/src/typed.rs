@@ -41,8 +41,8 @@ use crate::parse::{files, rules};
 
 pub use hooks::{Hook, HookMoment};
 pub use logs::{
-    AccessLog, ErrorLog, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy, LogTarget,
-    Logs, RequestIds, Rotation,
+    AccessLog, ErrorLog, ErrorLogForm, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy,
+    LogTarget, Logs, RequestIds, Rotation,
 };
 pub use pools::{PoolConfig, PoolRule, SlowPool};
 pub use processes::{
@@ -99,6 +99,10 @@ defaults! {
         pub trace_requests: bool,
         /// Path that answers with the server's counters as JSON; nothing by default.
         pub status_path: Option<String>,
+        /// The path that is always answered with 200.
+        pub health_path: Option<String>,
+        /// The path that is answered with 200 while requests can be served, else with 503.
+        pub ready_path: Option<String>,
         /// How files are found, sent and described.
         pub file_serving: FileServing,
         /// Compression of the application's replies.
@@ -333,6 +337,9 @@ pub struct RedirectConfig {
         deserialize_with = "rules::redirect_status"
     )]
     pub status: u16,
+    /// Of the paths of `from`, those that are not redirected.
+    #[serde(default, deserialize_with = "rules::except")]
+    pub except: Vec<PathPattern>,
 }
 
 /// `[[respond]]`: a fixed reply.

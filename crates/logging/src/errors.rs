@@ -13,7 +13,7 @@ use super::format;
 use super::notify::{Notifier, Urgency};
 use super::sink::LogSink;
 use super::sinks::{LogSinks, write_rest};
-use config::typed::{Level, Levels, LogOverflow};
+use config::typed::{ErrorLog, ErrorLogForm, Level, Levels, LogOverflow};
 use os::lock;
 
 /// Bytes of error lines that may wait.
@@ -41,10 +41,24 @@ struct ErrorLine {
 /// The thread that writes them.
 pub(super) struct ErrorLogWriter {
     pub(super) queue: Arc<ErrorQueue>,
-    pub(super) logs: LogSinks<Levels>,
+    pub(super) logs: LogSinks<ErrorFilter>,
     pub(super) dedup: Deduplicator,
     /// Lines that were dropped and not yet reported.
     pub(super) dropped: u64,
+}
+
+/// Which lines are in a log, and what they look like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ErrorFilter {
+    levels: Levels,
+    form: ErrorLogForm,
+}
+
+impl ErrorFilter {
+    pub(super) fn new(meant: &ErrorLog) -> Self {
+        let (levels, form) = (meant.levels, meant.form);
+        Self { levels, form }
+    }
 }
 
 impl ErrorQueue {
@@ -147,13 +161,14 @@ impl ErrorLogWriter {
     }
 
     fn add(&mut self, level: Level, at: SystemTime, text: &str) {
-        for (levels, sink) in &mut self.logs.list {
-            if levels.has(level) {
+        for (filter, sink) in &mut self.logs.list {
+            if filter.levels.has(level) {
                 let form = sink.error_form();
                 let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
                 let at_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-                sink.add(level, at_ns, |lines| {
-                    format::error(lines, level, at, text, form);
+                sink.add(level, at_ns, |lines| match filter.form {
+                    ErrorLogForm::Text => format::error(lines, level, at, text, form),
+                    ErrorLogForm::Json => format::error_json(lines, level, at_ns, text, form),
                 });
             }
         }
@@ -204,7 +219,11 @@ mod tests {
                 bound,
                 &Arc::default(),
             );
-            (Levels::From(Level::Info), sink.unwrap())
+            let filter = ErrorFilter {
+                levels: Levels::From(Level::Info),
+                form: ErrorLogForm::Text,
+            };
+            (filter, sink.unwrap())
         };
         ErrorLogWriter {
             queue: Arc::new(ErrorQueue::new(overflow)),

@@ -80,6 +80,43 @@ pub(super) fn error(out: &mut Vec<u8>, level: Level, at: SystemTime, text: &str,
     out.push(b'\n');
 }
 
+/// Writes an error line as one JSON object, whatever lines its text has: `time`, `level`, `id` where the text names
+/// that of its exchange (`[id ...]`), and `message`.
+pub(super) fn error_json(out: &mut Vec<u8>, level: Level, at_ns: u64, text: &str, form: ErrorForm) {
+    #[derive(serde::Serialize)]
+    struct ErrorEvent<'t> {
+        time: &'t str,
+        level: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'t str>,
+        message: &'t str,
+    }
+    if form == ErrorForm::Journal {
+        out.extend_from_slice(&[b'<', b'0' + severity(level), b'>']);
+    }
+    let mut time = Vec::new();
+    telemetry::push_time(at_ns, &mut time);
+    let event = ErrorEvent {
+        time: &String::from_utf8_lossy(&time),
+        level: name(level),
+        id: id(text),
+        message: text.trim_end(),
+    };
+    let written = serde_json::to_writer(&mut *out, &event);
+    assert!(
+        written.is_ok(),
+        "texts are always JSON, and memory takes it"
+    );
+    out.push(b'\n');
+}
+
+/// The id of the exchange that a text is about. What stands in later lines is the application's.
+fn id(text: &str) -> Option<&str> {
+    let (_, after) = text.lines().next()?.split_once("[id ")?;
+    let (id, _) = after.split_once(']')?;
+    Some(id)
+}
+
 fn name(level: Level) -> &'static str {
     match level {
         Level::Error => "error",
@@ -108,6 +145,31 @@ mod tests {
         assert_eq!(
             text,
             "2000-10-10T13:55:36.123000+00:00 error: one\n    two\\u{1b}[31m\nthree\n"
+        );
+    }
+
+    #[test]
+    fn an_event_of_json_is_one_line_with_the_id_of_its_exchange() {
+        let mut out = Vec::new();
+        let text = "GET /a [id 0a1b]: application: Traceback:\n  \"x\" [id 2]\n";
+        let at_ns = 971_186_136_123_000_000;
+        error_json(&mut out, Level::Error, at_ns, text, ErrorForm::Text);
+        error_json(
+            &mut out,
+            Level::Info,
+            at_ns,
+            "up\n[id 3]",
+            ErrorForm::Journal,
+        );
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            concat!(
+                r#"{"time":"2000-10-10T13:55:36.123000+00:00","level":"error","id":"0a1b","#,
+                r#""message":"GET /a [id 0a1b]: application: Traceback:\n  \"x\" [id 2]"}"#,
+                "\n<6>",
+                r#"{"time":"2000-10-10T13:55:36.123000+00:00","level":"info","message":"up\n[id 3]"}"#,
+                "\n"
+            )
         );
     }
 

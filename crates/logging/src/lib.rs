@@ -38,7 +38,7 @@ use archive::Archive;
 use budget::Budget;
 use buffers::{MergedBatch, RecordBuffers};
 use dedup::Deduplicator;
-use errors::{ErrorLogWriter, ErrorQueue};
+use errors::{ErrorFilter, ErrorLogWriter, ErrorQueue};
 use notify::{Notifier, Urgency};
 use sink::LogSink;
 use sinks::LogSinks;
@@ -132,12 +132,17 @@ impl Log {
             let sink = LogSink::open("access", &meant.target, &logs.rotation, bound, archiver);
             opened.push((format, sink.map_err(fault)?));
         }
+        // Lines that are read as they are written do not wait for others.
+        let flush = match opened.iter().any(|(_, sink)| sink.is_terminal()) {
+            true => Duration::ZERO,
+            false => Duration::from_nanos(logs.flush.0),
+        };
         Ok(AccessLogWriter {
             buffers: Arc::clone(&self.buffers),
             errors: Arc::clone(&self.errors),
             logs: LogSinks::new(opened, &self.reopens),
             batch: MergedBatch::default(),
-            flush: Duration::from_nanos(logs.flush.0),
+            flush,
             overflow: logs.overflow,
             counts: Arc::clone(&self.counts),
             dropped: 0,
@@ -155,7 +160,7 @@ impl Log {
         for meant in &logs.errors {
             let sink = LogSink::open("error", &meant.target, &logs.rotation, bound, archiver)
                 .map_err(|cause| target_fault("error log", &meant.target, &cause))?;
-            opened.push((meant.levels, sink));
+            opened.push((ErrorFilter::new(meant), sink));
         }
         Ok(ErrorLogWriter {
             queue: Arc::clone(&self.errors),

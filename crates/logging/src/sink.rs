@@ -164,6 +164,11 @@ impl LogSink {
         self.bytes >= self.bytes_max
     }
 
+    /// Whether people read the target as it is written.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.target.is_terminal()
+    }
+
     /// The form of error lines that the target needs.
     pub(super) fn error_form(&self) -> ErrorForm {
         self.target.error_form()

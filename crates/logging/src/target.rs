@@ -118,6 +118,11 @@ impl OpenTarget {
         }
     }
 
+    /// Whether people read it as it is written.
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self, OpenTarget::Stream(stream) if stream.is_terminal())
+    }
+
     /// The form of error lines that it needs.
     pub(super) fn error_form(&self) -> ErrorForm {
         match self {

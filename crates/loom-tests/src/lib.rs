@@ -95,7 +95,7 @@ mod tests {
             },
             queue_target: Nanos::from_ms(5),
             queue_timeout: Nanos::from_secs(30),
-            overload_timeout: Nanos::from_ms(500),
+            overload_timeout: None,
             reserve_threads,
             reserve_len: 0,
         }

@@ -53,7 +53,7 @@ pub enum Admission {
 ///
 /// Without pressure the queue's places decide, the last of which are for questions about health. Under
 /// pressure those are refused at once that would wait in vain, because what goes before them does not drain in
-/// time at the rate of late: in half the timeout while saturated, in the overload timeout while overloaded. As many
+/// time at the rate of late: in half the timeout while saturated, in a quarter of the other one while overloaded. As many
 /// as the pool may have threads may always wait: a rate that was measured while all threads hung says
 /// nothing about what comes, and they are refused in time if it does. Questions about health are refused
 /// only by a full queue.
@@ -91,7 +91,8 @@ fn drainable_len(class: Class, settings: &PoolSettings, state: &PoolState) -> us
     let timeout = match state.pressure {
         Pressure::Calm => return usize::MAX,
         Pressure::Saturated => Nanos(settings.queue_timeout.0 / 2),
-        Pressure::Overloaded => settings.overload_timeout.min(settings.queue_timeout),
+        // The newest go first: those behind which as many have come as drain in this time seldom get their turn.
+        Pressure::Overloaded => Nanos(state.overload_timeout.min(settings.queue_timeout).0 / 4),
     };
     let Some(per_second) = state.completed_per_second else {
         return usize::MAX;
@@ -174,6 +175,8 @@ pub struct Line<T> {
     /// Those that were in the way of [`Line::take`] and had waited too long.
     given_up: VecDeque<Entry<T>>,
     len: usize,
+    /// Entries that joined since the beginning.
+    joined: u64,
     seen: WaitsSeen,
     runs: Runs,
     /// Waits that began before this moment say nothing about the present size.
@@ -209,6 +212,7 @@ impl<T> Line<T> {
             waiting: [const { VecDeque::new() }; 4],
             given_up: VecDeque::new(),
             len: 0,
+            joined: 0,
             seen: WaitsSeen::default(),
             runs: Runs::new(),
             resized: Stamp::ZERO,
@@ -245,6 +249,7 @@ impl<T> Line<T> {
             _ => class.push_back(entry),
         }
         self.len += 1;
+        self.joined += 1;
     }
 
     /// Who runs next on a thread that asks at `now`, while `running` other threads of `threads` are at work.
@@ -266,7 +271,7 @@ impl<T> Line<T> {
                 .iter()
                 .find_map(|class| match self.state.pressure {
                     Pressure::Calm | Pressure::Saturated => self.take_oldest(*class, now),
-                    Pressure::Overloaded => self.take_hopeful(*class, now),
+                    Pressure::Overloaded => self.take_newest(*class, now),
                 })?;
         assert!(self.len > 0, "an exchange leaves a queue that has none");
         self.len -= 1;
@@ -325,6 +330,11 @@ impl<T> Line<T> {
         }
     }
 
+    /// How many joined since the queue was made.
+    pub fn joined(&self) -> u64 {
+        self.joined
+    }
+
     /// Nobody waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -361,15 +371,12 @@ impl<T> Line<T> {
         }
     }
 
-    /// The newest, once the oldest is beyond the middle of what it may wait: not all will be served in time,
-    /// and so at least those are who come. Before that everybody is in time by their turn, and to go ahead
-    /// would keep the same few waiting for nothing. Where the newest has waited too long, all of its class have.
-    fn take_hopeful(&mut self, class: Class, now: Stamp) -> Option<Entry<T>> {
+    /// More requests arrive than are completed: not all are served in time, whatever the order. Oldest first, all
+    /// of them would wait for as long as is allowed; newest first, those that are served hardly wait. Where the
+    /// newest has waited too long, all of its class have.
+    fn take_newest(&mut self, class: Class, now: Stamp) -> Option<Entry<T>> {
         let timeout = self.timeout();
         let class = &mut self.waiting[class as usize];
-        if class.front()?.wait(now).0 < timeout.0 / 2 {
-            return class.pop_front();
-        }
         let is_in_time = class.back()?.wait(now) < timeout;
         is_in_time.then(|| class.pop_back())?
     }
@@ -392,11 +399,8 @@ impl<T> Line<T> {
     fn timeout(&self) -> Nanos {
         match self.state.pressure {
             Pressure::Calm | Pressure::Saturated => self.settings.queue_timeout,
-            // An operator who set it longer than the other would let overload keep people longer.
-            Pressure::Overloaded => self
-                .settings
-                .overload_timeout
-                .min(self.settings.queue_timeout),
+            // The bound of all waits holds under overload too.
+            Pressure::Overloaded => (self.state.overload_timeout).min(self.settings.queue_timeout),
         }
     }
 }

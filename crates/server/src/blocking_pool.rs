@@ -158,7 +158,7 @@ fn patient(threads: usize) -> PoolSettings {
         },
         queue_target: ever,
         queue_timeout: ever,
-        overload_timeout: ever,
+        overload_timeout: None,
         reserve_threads: 0,
         reserve_len: 0,
     }

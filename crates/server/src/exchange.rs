@@ -160,6 +160,29 @@ impl Exchange {
     }
 }
 
+/// What an exchange is called in the error log, kept beside it.
+#[derive(Clone, Debug)]
+pub struct ExchangeName {
+    id: Id,
+    head: Arc<RequestHead>,
+}
+
+impl ExchangeName {
+    /// That of an exchange.
+    pub fn of(exchange: &Exchange) -> Self {
+        Self {
+            id: exchange.record.id,
+            head: Arc::clone(&exchange.head),
+        }
+    }
+}
+
+impl std::fmt::Display for ExchangeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&name(self.id, self.head.view()))
+    }
+}
+
 /// As `Exchange::name`, for one that has not become an exchange.
 pub(crate) fn name(id: Id, head: HeadView<'_>) -> String {
     let id = id.text(head);

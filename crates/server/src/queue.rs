@@ -290,6 +290,7 @@ impl<T> Queue<T> {
         let idle = (state.idle.len() + state.starting).min(threads);
         PoolSeen {
             waiting: state.line.len(),
+            arrived: state.line.joined(),
             oldest_wait: state.line.oldest_wait(now),
             waits: state.line.look(now),
             running: threads - idle,
@@ -545,7 +546,7 @@ mod tests {
             },
             queue_target: Nanos::from_ms(5),
             queue_timeout: Nanos::from_secs(30),
-            overload_timeout: Nanos::from_secs(10),
+            overload_timeout: None,
             reserve_threads: 0,
             reserve_len: 0,
         });

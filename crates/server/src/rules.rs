@@ -56,6 +56,8 @@ struct RuleTable<T> {
     exact: HashMap<Vec<u8>, usize>,
     /// Beginnings with their rules, in the order of the rules.
     beginnings: Vec<(Vec<u8>, usize)>,
+    /// Paths that a rule of beginnings leaves out: the rule, the path, and whether it is a beginning too.
+    exceptions: Vec<(usize, Vec<u8>, bool)>,
 }
 
 #[derive(Debug)]
@@ -81,6 +83,7 @@ impl Rules {
             let to = RedirectTarget::of_redirect(&redirect.to, has_rest(&redirect.from));
             let status = redirect.status;
             made.redirects.push(&redirect.from, Redirect { status, to });
+            made.redirects.leave_out(&redirect.except);
         }
         for reply in &rules.replies {
             made.replies.push(&reply.from, Fixed::new(reply));
@@ -144,6 +147,22 @@ impl<T> RuleTable<T> {
         }
     }
 
+    /// The last rule leaves these paths out.
+    fn leave_out(&mut self, except: &[PathPattern]) {
+        let rank = self.actions.len() - 1;
+        self.exceptions.extend(except.iter().map(|one| match one {
+            PathPattern::Exactly(path) => (rank, path_variants::decoded(path.as_bytes()), false),
+            PathPattern::Beginning(text) => (rank, path_variants::decoded(text.as_bytes()), true),
+        }));
+    }
+
+    fn is_left_out(&self, rank: usize, path: &[u8]) -> bool {
+        let mut exceptions = self.exceptions.iter();
+        exceptions.any(|(of, text, is_beginning)| {
+            *of == rank && (path == text || *is_beginning && path.starts_with(text))
+        })
+    }
+
     fn is_empty(&self) -> bool {
         self.actions.is_empty()
     }
@@ -167,7 +186,7 @@ impl<T> RuleTable<T> {
         let beginning = self
             .beginnings
             .iter()
-            .find(|(text, _)| path.starts_with(text))
+            .find(|(text, rank)| path.starts_with(text) && !self.is_left_out(*rank, path))
             .map(|(text, rank)| (*rank, text.len()));
         exact.into_iter().chain(beginning).min()
     }
@@ -179,6 +198,7 @@ impl<T> Default for RuleTable<T> {
             actions: Vec::new(),
             exact: HashMap::new(),
             beginnings: Vec::new(),
+            exceptions: Vec::new(),
         }
     }
 }

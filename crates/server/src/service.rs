@@ -51,10 +51,21 @@ pub(crate) enum Backend {
     RespondAsIs(Reply),
     /// The counters of the process.
     Status,
+    /// What somebody who asks for it is to know of the process.
+    Probe(Probe),
     /// A file below a mount; `rest_from`: where in the path the mount's prefix ends.
     Files { mount: usize, rest_from: usize },
     /// A worker of a pool.
     Pool { pool: u16, class: Class },
+}
+
+/// What a probe asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Probe {
+    /// Whether the process lives.
+    Health,
+    /// Whether it can serve requests.
+    Ready,
 }
 
 /// Where a request goes.
@@ -75,6 +86,8 @@ enum Target {
 /// The routes of one process.
 pub(crate) struct Router {
     status_path: Option<String>,
+    /// None where nothing is configured, so that other requests cost no look.
+    probes: Vec<(String, Probe)>,
     /// Prefix and mount, the longest prefix first.
     prefixes: Vec<(String, usize)>,
     has_app: bool,
@@ -98,6 +111,14 @@ impl Service {
                 route: Router::NONE,
                 rewritten: None,
                 backend: Backend::Refuse(refusal),
+            };
+        }
+        // Before the rules: a probe is not to be redirected with everything else.
+        if let Some(probe) = self.router.probe(head.path()) {
+            return Disposition {
+                route: Router::STATUS,
+                rewritten: None,
+                backend: Backend::Probe(probe),
             };
         }
         let ruled = self
@@ -173,18 +194,30 @@ impl Router {
         let urls = config.statics.iter().map(|mount| mount.url.clone());
         let mut prefixes: Vec<(String, usize)> = urls.zip(0..).collect();
         prefixes.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
+        let health = config.health_path.clone();
+        let ready = config.ready_path.clone();
+        let probes = (health.map(|path| (path, Probe::Health)).into_iter())
+            .chain(ready.map(|path| (path, Probe::Ready)))
+            .collect();
         Self {
             status_path: config.status_path.clone(),
+            probes,
             prefixes,
             has_app,
             passes_trace: config.trace_requests,
         }
     }
 
+    /// What a request of this path asks for, if it is a probe.
+    fn probe(&self, path: &[u8]) -> Option<Probe> {
+        let found = self.probes.iter().find(|(own, _)| own.as_bytes() == path);
+        found.map(|(_, probe)| *probe)
+    }
+
     /// Whether TRACE requests of a path are answered (RFC 9110 section 9.3.8): by the application, where it is
     /// asked to.
     fn takes_trace(&self, path: &[u8]) -> bool {
-        self.passes_trace && self.find(path) == Target::Pool
+        self.passes_trace && self.probe(path).is_none() && self.find(path) == Target::Pool
     }
 
     /// The methods of a path, for the field Allow.

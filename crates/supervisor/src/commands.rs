@@ -205,8 +205,8 @@ impl Supervisor<'_> {
     pub(super) fn tell_stopped(&mut self) {
         if self.exit_code != 2 || self.plan.serving().is_some() {
             say(&format!(
-                "stopped: {} exchanges, {} cut",
-                self.lifetime.gone.exchanges(),
+                "stopped: {} answered, {} cut off",
+                counted(self.lifetime.gone.exchanges(), "request", "requests"),
                 self.lifetime.cut
             ));
         }

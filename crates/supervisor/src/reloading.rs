@@ -170,10 +170,17 @@ impl Supervisor<'_> {
         let Some(serving) = self.serving() else {
             return;
         };
+        let does = match serving.payload.failure {
+            // Under `--reload`: a page with what is wrong stands in for the application.
+            Some(_) => "shows the error until the code works".to_owned(),
+            None => format!(
+                "serves with {}",
+                counted(serving.count(), "process", "processes")
+            ),
+        };
         let text = format!(
-            "generation {} serves with {} after {:.1} s; generation {} drains{}",
+            "generation {} {does} after {:.1} s; generation {} drains{}",
             serving.id,
-            counted(serving.count(), "process", "processes"),
             serving.made.elapsed().as_secs_f64(),
             old.id,
             serving.sizes_after(old)

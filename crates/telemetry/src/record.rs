@@ -240,6 +240,8 @@ pub enum Ending {
     PeerGone,
     /// The server cut it: the application died in mid-body or gave a short body.
     Cut,
+    /// The application took longer than it may: the client got a 504, or the response was cut.
+    Timeout,
     /// The client did not take the reply in time.
     SendTimeout,
     /// Cut at the end of `drain_timeout`.
@@ -250,11 +252,12 @@ pub enum Ending {
 }
 
 impl Ending {
-    pub(crate) const ALL: [Ending; 7] = [
+    pub(crate) const ALL: [Ending; 8] = [
         Ending::Complete,
         Ending::Refused,
         Ending::PeerGone,
         Ending::Cut,
+        Ending::Timeout,
         Ending::SendTimeout,
         Ending::Shutdown,
         Ending::Lost,
@@ -267,6 +270,7 @@ impl Ending {
             Ending::Refused => "refused",
             Ending::PeerGone => "peer-gone",
             Ending::Cut => "cut",
+            Ending::Timeout => "timeout",
             Ending::SendTimeout => "send-timeout",
             Ending::Shutdown => "shutdown",
             Ending::Lost => "lost",

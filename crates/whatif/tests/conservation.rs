@@ -23,7 +23,7 @@ fn settings() -> impl Strategy<Value = Setting> {
     let lock = (ms(0..10), 0.0..=1.0f64).prop_map(|(slice, before)| Lock { slice, before });
     let lock = prop::option::of(lock);
     let pool = (1..5usize, 0..5usize, 0..40usize, 0..3usize, 0..10usize);
-    let patience = (ms(1..400), ms(1..200), any::<u64>());
+    let patience = (ms(1..400), prop::option::of(ms(1..200)), any::<u64>());
     let sharing = prop_oneof![
         Just((0.0, 0.0)),
         Just((1.0, 0.0)),

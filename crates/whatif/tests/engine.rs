@@ -286,7 +286,6 @@ fn a_thread_that_wakes_counts_as_one_at_work_for_the_reserve() {
 fn patience_ends_sooner_when_the_pool_is_overloaded() {
     let mut pool = fixed(1, 9);
     pool.settings.queue_timeout = Nanos::from_ms(700);
-    pool.settings.overload_timeout = Nanos::from_ms(100);
     let pressures = [Pressure::Calm, Pressure::Overloaded, Pressure::Calm];
     pool.policy = Pressures::plan(&pressures);
     let requests = [(0, 900), (10, 1), (120, 1), (250, 1)];

@@ -63,13 +63,26 @@ fn rules() -> Vec<Rule> {
     let patient = Nanos::from_secs(100_000);
     let rule = |name: &str, threads: (usize, usize), queue_len_max, make: Make| Rule {
         name: name.to_owned(),
-        settings: settings(threads, queue_len_max, patient),
+        settings: settings(threads, queue_len_max, patient, None),
         make,
     };
     let steered = |name: String, threads| Rule {
         name,
-        settings: settings(threads, LEN_MAX, Nanos::from_secs(1)),
+        settings: settings(
+            threads,
+            LEN_MAX,
+            Nanos::from_secs(1),
+            Some(Nanos::from_ms(100)),
+        ),
         make: |settings| Box::new(Control::new(settings)),
+    };
+    // As the server has them where nothing is said, but for the number of threads.
+    let unsaid = |name: String, threads, overload_timeout| Rule {
+        settings: PoolSettings {
+            queue_target: Nanos::from_ms(5),
+            ..settings(threads, 1_024, Nanos::from_secs(30), overload_timeout)
+        },
+        ..steered(name, threads)
     };
     let mut rules = vec![
         rule("fixed 8", (8, 8), LEN_MAX, |_| Box::new(Fixed)),
@@ -94,10 +107,28 @@ fn rules() -> Vec<Rule> {
         }),
         steered("**steered 2..64**".to_owned(), (2, 64)),
     ]);
+    let patient = Some(Nanos::from_secs(10));
+    rules.extend([8, 16].map(|len| {
+        let name = format!("fixed {len}, defaults, `overload_timeout` 10 s");
+        unsaid(name, (len, len), patient)
+    }));
+    rules.extend(
+        [4, 8, 16, 64].map(|len| unsaid(format!("fixed {len}, defaults"), (len, len), None)),
+    );
+    rules.push(unsaid(
+        "**steered 2..64, defaults**".to_owned(),
+        (2, 64),
+        None,
+    ));
     rules
 }
 
-fn settings(threads: (usize, usize), queue_len_max: usize, queue_timeout: Nanos) -> PoolSettings {
+fn settings(
+    threads: (usize, usize),
+    queue_len_max: usize,
+    queue_timeout: Nanos,
+    overload_timeout: Option<Nanos>,
+) -> PoolSettings {
     PoolSettings {
         shape: PoolShape {
             threads_min: threads.0,
@@ -106,7 +137,7 @@ fn settings(threads: (usize, usize), queue_len_max: usize, queue_timeout: Nanos)
         },
         queue_target: Nanos::from_ms(50),
         queue_timeout,
-        overload_timeout: Nanos::from_ms(100),
+        overload_timeout,
         reserve_threads: 0,
         reserve_len: 0,
     }

@@ -35,7 +35,7 @@ fn settings(threads_min: usize, threads_max: usize) -> PoolSettings {
         },
         queue_target: Nanos::from_ms(50),
         queue_timeout: Nanos::from_secs(1),
-        overload_timeout: Nanos::from_ms(100),
+        overload_timeout: Some(Nanos::from_ms(100)),
         reserve_threads: 0,
         reserve_len: 0,
     }
@@ -139,7 +139,7 @@ fn step() -> (Outcome, Vec<Vec<Nanos>>) {
     let settings = PoolSettings {
         queue_target: STEP_TARGET,
         queue_timeout: Nanos::from_secs(30),
-        overload_timeout: Nanos::from_ms(500),
+        overload_timeout: None,
         ..settings(2, STEP_THREADS_MAX)
     };
     let mut waits = vec![Vec::new(); 1 + 3 * STEP_LASTS.as_secs_f64() as usize];
@@ -198,43 +198,123 @@ fn a_step_of_load_is_followed_within_two_seconds_and_nobody_is_refused() {
     }
 }
 
-/// Half, twice and half of what four threads can do, by a pool that leaves little time to those who wait.
+/// What becomes of requests that come before, during and after an overload.
+struct Overload {
+    before_secs: f64,
+    during_secs: f64,
+    /// Of those that came during it, its first second left out: so long it takes to see that it is no burst.
+    waits: Vec<Nanos>,
+    longest_refusal: Nanos,
+    /// When the last one came that was refused, after the end of the overload, in s.
+    recovered_secs: f64,
+    /// The longest wait of those that came so much later.
+    calm_wait: Nanos,
+}
+
+/// After its end everything is as before.
+const CALM_AFTER_SECS: f64 = 2.0;
+
+impl Overload {
+    /// Half, twice and half of what four threads can do.
+    fn of(settings: PoolSettings, seed: u64, before_secs: f64, during_secs: f64) -> Overload {
+        let rates = [(0.5, before_secs), (2.0, during_secs), (0.5, 20.0)]
+            .map(|(times, secs)| Rate::steady(times * STEP_CAPACITY, Nanos((secs * 1e9) as u64)));
+        let mut found = Overload {
+            before_secs,
+            during_secs,
+            waits: Vec::new(),
+            longest_refusal: Nanos::ZERO,
+            recovered_secs: -during_secs,
+            calm_wait: Nanos::ZERO,
+        };
+        sleeping(&rates, settings, seed, &mut |trace| found.note(trace));
+        found.waits.sort_unstable();
+        found
+    }
+
+    fn note(&mut self, trace: &Trace) {
+        let since_end = trace.arrived.as_secs_f64() - self.before_secs - self.during_secs;
+        let is_during = (1.0 - self.during_secs..0.0).contains(&since_end);
+        match trace.ending {
+            Ending::Ran => {
+                let wait = Nanos(trace.started.0 - trace.arrived.0);
+                if is_during {
+                    self.waits.push(wait);
+                } else if since_end >= CALM_AFTER_SECS {
+                    self.calm_wait = self.calm_wait.max(wait);
+                }
+            }
+            _ => {
+                self.recovered_secs = self.recovered_secs.max(since_end);
+                let wait = Nanos(trace.ended.0 - trace.arrived.0);
+                let longest = self.longest_refusal.max(wait);
+                self.longest_refusal = if is_during {
+                    longest
+                } else {
+                    self.longest_refusal
+                };
+            }
+        }
+    }
+
+    /// Completed in the time, of what can be.
+    fn goodput(&self) -> f64 {
+        self.waits.len() as f64 / (self.during_secs - 1.0) / STEP_CAPACITY
+    }
+
+    fn p99(&self) -> Nanos {
+        self.waits[self.waits.len() * 99 / 100]
+    }
+}
+
+const STEP_CAPACITY: f64 = 200.0;
+
 #[test]
 fn twice_the_capacity_is_refused_at_once_and_leaves_nothing_behind() {
-    let (before, during, after) = (10.0, 60.0, 20.0);
-    let capacity = 4.0 / STEP_RUN.as_secs_f64();
-    let rates = [(0.5, before), (2.0, during), (0.5, after)]
-        .map(|(times, secs)| Rate::steady(times * capacity, Nanos((secs * 1e9) as u64)));
     let settings = PoolSettings {
-        queue_target: Nanos::from_ms(5),
+        queue_target: STEP_TARGET,
         queue_timeout: Nanos::from_secs(30),
-        overload_timeout: Nanos::from_ms(8),
+        overload_timeout: Some(Nanos::from_ms(8)),
         ..settings(4, 4)
     };
     for seed in 1..=10 {
-        let (mut waits, mut longest_refusal, mut last_refusal) = (Vec::new(), Nanos::ZERO, 0.0);
-        sleeping(&rates, settings, seed, &mut |trace| {
-            let arrived = trace.arrived.as_secs_f64();
-            // The first second is what it takes to see that it is no burst.
-            let is_during = (before + 1.0..before + during).contains(&arrived);
-            match trace.ending {
-                Ending::Ran if is_during => waits.push(Nanos(trace.started.0 - trace.arrived.0)),
-                Ending::Ran => {}
-                _ => {
-                    last_refusal = f64::max(last_refusal, arrived);
-                    let wait = Nanos(trace.ended.0 - trace.arrived.0);
-                    longest_refusal =
-                        longest_refusal.max(if is_during { wait } else { Nanos::ZERO });
-                }
-            }
-        });
-        waits.sort_unstable();
-        let goodput = waits.len() as f64 / (during - 1.0) / capacity;
+        let found = Overload::of(settings, seed, 10.0, 60.0);
+        let goodput = found.goodput();
         assert!(goodput >= 0.95, "{goodput} of the capacity, seed {seed}");
-        assert!(waits[waits.len() * 99 / 100] <= Nanos::from_ms(15));
-        assert!(longest_refusal <= Nanos::from_ms(10), "{longest_refusal}");
-        let recovered = last_refusal - before - during;
+        assert!(found.p99() <= Nanos::from_ms(15), "{}", found.p99());
+        let refusal = found.longest_refusal;
+        assert!(refusal <= Nanos::from_ms(10), "{refusal}");
         // It is judged by half a second.
+        let recovered = found.recovered_secs;
         assert!(recovered <= 0.7, "after {recovered} s, seed {seed}");
+    }
+}
+
+#[test]
+fn twice_the_capacity_is_refused_within_a_second_where_nothing_is_said() {
+    let settings = PoolSettings {
+        shape: PoolShape {
+            queue_len_max: 1_024,
+            ..settings(4, 4).shape
+        },
+        queue_target: STEP_TARGET,
+        queue_timeout: Nanos::from_secs(30),
+        overload_timeout: None,
+        ..settings(4, 4)
+    };
+    for seed in 1..=10 {
+        let found = Overload::of(settings, seed, 10.0, 15.0);
+        let goodput = found.goodput();
+        assert!(goodput >= 0.95, "{goodput} of the capacity, seed {seed}");
+        assert!(found.p99() <= Nanos::from_secs(1), "{}", found.p99());
+        let refusal = found.longest_refusal;
+        assert!(refusal <= Nanos::from_ms(1_010), "{refusal}");
+        let recovered = found.recovered_secs;
+        assert!(recovered <= 1.0, "after {recovered} s, seed {seed}");
+        assert!(
+            found.calm_wait <= Nanos::from_ms(100),
+            "{}",
+            found.calm_wait
+        );
     }
 }

@@ -298,7 +298,15 @@ pub(super) const CRATES: [CrateRule; 17] = [
         name: "logging",
         package: "milepost-logging",
         ours: &["os", "telemetry", "config"],
-        others: Others::Only(&["flate2", "jiff", "libc", "memchr", "rustix", "serde"]),
+        others: Others::Only(&[
+            "flate2",
+            "jiff",
+            "libc",
+            "memchr",
+            "rustix",
+            "serde",
+            "serde_json",
+        ]),
         forbids: "logging writes what it is given: no client's socket, no runtime, no Python",
     },
     CrateRule {

@@ -80,7 +80,7 @@ pub(super) fn find(matches: &ArgMatches) -> Result<Found, Failure> {
         Named::PidFile(file) => Ok(of_process(in_file(&file)?, &who, entries())),
         Named::Nothing => {
             let living: Vec<Entry> = entries().into_iter().filter(talking::lives).collect();
-            the_only_one(&living)
+            the_only_one(&living, arguments)
         }
     }
 }
@@ -169,7 +169,7 @@ fn of_config(
         .cloned()
         .collect();
     match (living.as_slice(), pid_file) {
-        ([_, ..], _) => the_only_one(&living),
+        ([_, ..], _) => the_only_one(&living, arguments),
         // What is wrong with a configuration does not matter while its server can be found.
         ([], Err(messages)) => Err(faulty(messages)),
         ([], Ok(Some(pid_file))) => Ok(of_process(in_file(&pid_file)?, who, entries)),
@@ -182,7 +182,8 @@ fn of_config(
     }
 }
 
-fn the_only_one(living: &[Entry]) -> Result<Found, Failure> {
+/// `arguments` are those that a process was started with.
+fn the_only_one(living: &[Entry], arguments: fn(u32) -> String) -> Result<Found, Failure> {
     match living {
         [one] => Ok(Found::Socket(one.control.clone())),
         [] => {
@@ -192,7 +193,8 @@ fn the_only_one(living: &[Entry]) -> Result<Found, Failure> {
         }
         several => {
             let text = format!("{} servers run; which one is not said", several.len());
-            let listed: String = several.iter().map(listed).collect();
+            let lines = several.iter().map(|one| listed(one, &arguments(one.pid)));
+            let listed: String = lines.collect();
             let message = Message::from_text(text).with_detail(listed);
             Err(Failure::could_not(
                 message.with_hint("`--pid PID` names one"),
@@ -201,12 +203,24 @@ fn the_only_one(living: &[Entry]) -> Result<Found, Failure> {
     }
 }
 
-fn listed(entry: &Entry) -> String {
+/// What a server was started with: its application and its address, unless its configuration file says them.
+fn arguments(pid: u32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let words: Vec<_> = words.skip_while(|word| word != "serve").skip(1).collect();
+    words.join(" ").trim_end().to_owned()
+}
+
+fn listed(entry: &Entry, arguments: &str) -> String {
     let about = match &entry.config_file {
         Some(file) => file.display(),
         None => entry.control.display(),
     };
-    format!("{:>10}  {about}\n", entry.pid)
+    let with = match arguments.is_empty() {
+        true => String::new(),
+        false => format!(" ({arguments})"),
+    };
+    format!("{:>10}  {about}{with}\n", entry.pid)
 }
 
 fn in_file(file: &Path) -> Result<u32, Failure> {
@@ -241,15 +255,19 @@ mod tests {
 
     #[test]
     fn takes_the_only_server_and_asks_which_of_several() {
+        let typed = |pid| match pid {
+            7 => "shop:app --bind :8000".to_owned(),
+            _ => String::new(),
+        };
         let one = entry(7, "pid-7", None);
-        let found = the_only_one(std::slice::from_ref(&one)).unwrap();
+        let found = the_only_one(std::slice::from_ref(&one), typed).unwrap();
         assert_eq!(found, Found::Socket(one.control.clone()));
-        let none = the_only_one(&[]).unwrap_err();
+        let none = the_only_one(&[], typed).unwrap_err();
         assert_eq!(none.code, crate::NO);
         let other = entry(12, "shop-0", Some("/etc/shop.toml"));
-        let several = the_only_one(&[one, other]).unwrap_err();
+        let several = the_only_one(&[one, other], typed).unwrap_err();
         assert_eq!(several.code, crate::COULD_NOT);
-        let expect = "         7  /run/milepost/pid-7.sock\n        12  /etc/shop.toml\n\
+        let expect = "         7  /run/milepost/pid-7.sock (shop:app --bind :8000)\n        12  /etc/shop.toml\n\
                       milepost: 2 servers run; which one is not said\nhint: `--pid PID` names one\n";
         assert_eq!(several.messages[0].text(), expect);
     }

@@ -54,7 +54,7 @@ objective TEXT+ Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s
 threads-now THREADS Threads of each process while the log was written [default: from the log, else the most requests running at once]
 queue-target DURATION Queue time of 95 of 100 requests above which a pool grows [default: 5ms]
 queue-timeout DURATION Maximum queue time before a request is refused [default: 30s]
-overload-timeout DURATION Maximum queue time while a pool is overloaded [default: 10s]
+overload-timeout DURATION Maximum queue time while a pool is overloaded [default: auto, 1s or three median run times]
 queue-len-max N Maximum number of requests in the queue [default: 1024]
 queue-reserve THREADS[:PLACES] Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]
 # Requests
@@ -97,7 +97,8 @@ pub(super) struct WhatifOptions {
     pub(super) threads_now: Option<Threads>,
     pub(super) queue_target: Nanos,
     pub(super) queue_timeout: Nanos,
-    pub(super) overload_timeout: Nanos,
+    /// `None`: by the runs, as the server has it.
+    pub(super) overload_timeout: Option<Nanos>,
     pub(super) queue_len_max: usize,
     pub(super) reserve: Reserve,
     pub(super) error_max: ErrorMax,
@@ -169,7 +170,7 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         threads_now: flags.value("threads-now", threads),
         queue_target: flags.or("queue-target", Nanos::from_ms(5), span),
         queue_timeout: flags.or("queue-timeout", Nanos::from_secs(30), span),
-        overload_timeout: flags.or("overload-timeout", Nanos::from_secs(10), span),
+        overload_timeout: flags.or("overload-timeout", None, span_or_auto),
         queue_len_max: flags.or("queue-len-max", 1_024, |text| {
             whole(text, 1..=QUEUE_LEN_MAX)
         }),
@@ -357,6 +358,13 @@ pub(super) fn span(text: &str) -> Result<Nanos, String> {
     expect(span, "a duration as 20ms or 1s", text)
 }
 
+fn span_or_auto(text: &str) -> Result<Option<Nanos>, String> {
+    match text {
+        "auto" => Ok(None),
+        text => span(text).map(Some),
+    }
+}
+
 fn error_max(text: &str) -> Result<ErrorMax, String> {
     let mut error_max = ErrorMax {
         share: 0.0,
@@ -403,10 +411,11 @@ mod tests {
     #[test]
     fn patience_under_overload_is_that_of_the_server() {
         let overload = |line| understood(line).unwrap().overload_timeout;
-        assert_eq!(overload("a.log"), Nanos::from_secs(10));
+        assert_eq!(overload("a.log"), None);
+        assert_eq!(overload("a.log --overload-timeout auto"), None);
         assert_eq!(
             overload("a.log --overload-timeout 10ms"),
-            Nanos::from_ms(10)
+            Some(Nanos::from_ms(10))
         );
     }
 

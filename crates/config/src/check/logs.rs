@@ -5,13 +5,22 @@ use std::path::PathBuf;
 use super::{Check, shares};
 use crate::builder::{Draft, Placed};
 use crate::fault::Origin;
-use crate::typed::{AccessLog, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs, PeerSet};
+use crate::parse::logs::AccessLogTable;
+use crate::typed::{AccessLog, Bind, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs, PeerSet};
 
 impl Check<'_> {
     /// The access logs; `routes` are the names that filters may have.
     pub(super) fn access_logs(&mut self, draft: &Draft, routes: &[String]) -> Vec<AccessLog> {
         let mut logs: Vec<AccessLog> = Vec::new();
-        for (log, origin) in self.wished(&draft.access_logs) {
+        let auto = [Placed::new(Some(AccessLogTable::auto()), &Origin::Whole)];
+        let written = match draft.is_written("access_log") {
+            true => &draft.access_logs[..],
+            false => &auto,
+        };
+        for (log, origin) in self.wished(written) {
+            if log.is_for_terminal && !self.machine.has_terminal {
+                continue;
+            }
             self.target(
                 logs.iter().map(|log| &log.target),
                 &log.to,
@@ -41,8 +50,11 @@ impl Check<'_> {
         let mut logs: Vec<ErrorLog> = Vec::new();
         for (log, origin) in self.wished(&draft.error_logs) {
             self.target(logs.iter().map(|log| &log.target), &log.to, origin, "error");
-            let (target, levels) = (log.to.clone(), log.levels());
-            logs.push(ErrorLog { target, levels });
+            logs.push(ErrorLog {
+                target: log.to.clone(),
+                form: log.format.unwrap_or(draft.error_log_form),
+                levels: log.levels(),
+            });
         }
         if logs.is_empty() {
             self.note("error_log is off: what goes wrong is told nowhere");

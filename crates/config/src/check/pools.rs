@@ -1,6 +1,8 @@
 //! Do pools hold together? Names that there are, once each; bounds that fit each other; rules that can
 //! have an effect.
 
+use telemetry::Nanos;
+
 use super::Check;
 use crate::builder::{Draft, Placed};
 use crate::fault::Origin;
@@ -47,10 +49,6 @@ impl Check<'_> {
         let mut pool = draft.pool.clone();
         (pool.threads_min, pool.threads_max) = draft.threads;
         (pool.reserve_threads, pool.reserve_len) = draft.health_reserve;
-        // The default must not forbid a shorter `queue_timeout`, but what was written is held to be meant.
-        if !draft.is_written("overload_timeout") {
-            pool.overload_timeout = pool.overload_timeout.min(pool.queue_timeout);
-        }
         self.pool_bounds(&pool, &|keys| draft.first_origin(keys));
         pool
     }
@@ -75,7 +73,7 @@ impl Check<'_> {
         let spans = [
             (
                 "overload_timeout",
-                pool.overload_timeout,
+                pool.overload_timeout.unwrap_or(Nanos::ZERO),
                 "under overload requests wait for a shorter time, or for the same",
             ),
             (
@@ -236,9 +234,11 @@ fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usize)) -> Poo
             .queue_target
             .unwrap_or(first.queue_target.min(queue_timeout)),
         queue_timeout,
-        overload_timeout: entry
-            .overload_timeout
-            .unwrap_or(first.overload_timeout.min(queue_timeout)),
+        overload_timeout: entry.overload_timeout.unwrap_or(
+            first
+                .overload_timeout
+                .map(|timeout| timeout.min(queue_timeout)),
+        ),
         reserve_threads,
         reserve_len,
         request_timeout: entry.request_timeout.unwrap_or(first.request_timeout),

@@ -21,14 +21,16 @@ impl Check<'_> {
 
     /// A rule whose paths an earlier one takes: probably the wrong order, surely not what was wished.
     fn never_reached(&mut self, draft: &Draft) {
-        let mut earlier = self.among(&[], &draft.redirects, |one| &one.from);
+        // What a redirect leaves out may be a later rule's.
+        let takes_all = |one: &RedirectConfig| one.except.is_empty();
+        let mut earlier = self.among(&[], &draft.redirects, |one| &one.from, takes_all);
         // What a rewrite makes is looked up among the replies without the redirects before.
         let replies = match draft.rewrites.is_empty() {
-            true => self.among(&earlier, &draft.replies, |one| &one.from),
-            false => self.among(&[], &draft.replies, |one| &one.from),
+            true => self.among(&earlier, &draft.replies, |one| &one.from, |_| true),
+            false => self.among(&[], &draft.replies, |one| &one.from, |_| true),
         };
         earlier.extend(replies);
-        self.among(&earlier, &draft.rewrites, |one| &one.from);
+        self.among(&earlier, &draft.rewrites, |one| &one.from, |_| true);
     }
 
     /// Looks for such rules in one list behind others; gives the list's patterns.
@@ -37,6 +39,7 @@ impl Check<'_> {
         others: &[&'d PathPattern],
         list: &'d [Placed<T>],
         from: fn(&T) -> &PathPattern,
+        takes_all: fn(&T) -> bool,
     ) -> Vec<&'d PathPattern> {
         let mut own: Vec<&PathPattern> = Vec::new();
         for rule in list {
@@ -52,7 +55,9 @@ impl Check<'_> {
                 };
                 self.statement(&rule.origin, text, hint);
             }
-            own.push(pattern);
+            if takes_all(&rule.value) {
+                own.push(pattern);
+            }
         }
         own
     }
@@ -66,7 +71,7 @@ impl Check<'_> {
             let steps = redirects.iter().take_while(|_| {
                 let next = redirects
                     .iter()
-                    .find_map(|one| Some(leads_to(&one.value, &rest(&one.value.from, &path)?)));
+                    .find_map(|one| Some(leads_to(&one.value, &redirected(&one.value, &path)?)));
                 let goes_on = next.is_some();
                 path = next.unwrap_or_default();
                 goes_on
@@ -101,6 +106,15 @@ fn rest(pattern: &PathPattern, path: &[u8]) -> Option<Vec<u8>> {
         PathPattern::Beginning(beginning) => path.strip_prefix(&*decoded(beginning)),
     };
     rest.map(<[u8]>::to_vec)
+}
+
+/// What a decoded path has behind the pattern of a redirect; nothing when it is not redirected.
+fn redirected(redirect: &RedirectConfig, path: &[u8]) -> Option<Vec<u8>> {
+    let mut except = redirect.except.iter();
+    match except.any(|one| rest(one, path).is_some()) {
+        true => None,
+        false => rest(&redirect.from, path),
+    }
 }
 
 /// The path that a redirect sends to, decoded; for another site its whole URL, which no pattern matches.

@@ -136,9 +136,9 @@ macro_rules! kind {
         }
     };
     // Targets as texts or as tables; `None` for `off`.
-    (logs($example:expr, $table:ty) $($place:ident).+) => {
+    (logs($expected:expr, $example:expr, $table:ty) $($place:ident).+) => {
         kind!(list(
-            LOG,
+            $expected,
             ListForm::Tables {
                 example: $example,
                 add: |draft, table, faults| {
@@ -146,7 +146,7 @@ macro_rules! kind {
                     draft$(.$place)+.extend(read.map(|log| Placed::new(Some(log), &table.origin)));
                 },
             },
-            |text| Ok::<_, Hint>(parse::target(text, $example)?.map(<$table>::from))
+            <$table>::from_text
         ) $($place).+)
     };
 }

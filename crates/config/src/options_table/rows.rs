@@ -10,19 +10,21 @@ use super::{
     TextForm, WAIT_LEAST, YEAR,
 };
 use crate::builder::Placed;
+use crate::parse;
 use crate::parse::clients::{RATE, RouteRateTable};
 use crate::parse::files::FallbackTable;
 use crate::parse::logs::{
-    ACCESS_LOG_TABLE, AccessLogTable, ERROR_LOG_TABLE, ErrorLogTable, FORM, FORM_NAMES, LOG,
+    ACCESS_LOG, ACCESS_LOG_TABLE, AccessLogTable, ERROR_LOG, ERROR_LOG_TABLE, ErrorLogTable, FORM,
+    FORM_NAMES,
 };
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
 use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::value::Unit;
-use crate::parse::{self, Hint};
 use crate::tables;
 use crate::typed::{
-    CacheRule, FixedReply, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite, Steering,
+    CacheRule, ErrorLogForm, FixedReply, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite,
+    Steering,
 };
 
 const NONE: u64 = 0;
@@ -33,6 +35,7 @@ const HEAD_BYTES_MOST: u64 = 16 * M;
 
 const ADDRESS: &str = "HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME";
 const CODINGS: &str = "some of `br`, `zstd`, `gzip`, the preferred first, or `off`";
+const OWN_PATH: &str = "a URL path (as `/status`), or `off`";
 pub(crate) const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
     application/javascript, application/xml, application/xhtml+xml, application/rss+xml, \
     application/atom+xml, application/wasm, image/svg+xml";
@@ -115,7 +118,8 @@ settings! {
     /// Redirect requests to another path or site
     /// `from` is a path, or `/old/*` for all paths below `/old/`. `to` is a path or an absolute URL; a `*` in it
     /// stands for the rest of the path. A `to` without a query keeps the query of the request. `status` is 302 by
-    /// default, or 301, 303, 307 or 308. The first matching table counts.
+    /// default, or 301, 303, 307 or 308. `except` lists paths of `from` that are not redirected, such as
+    /// `["/.well-known/*"]`. The first matching table counts.
     redirect in Rules {}
         = tables("[[redirect]]\nfrom = \"/old/*\"\nto = \"/new/*\"\nstatus = 301", RedirectConfig) => redirects;
     /// Answer requests with a fixed status and text
@@ -288,15 +292,18 @@ settings! {
     /// Maximum number of requests in the queue before clients get 503
     queue_len_max in Pool { default: "1024" } = count(1, 1_000_000) => pool.queue_len_max;
     /// Queue time that the pool aims for; longer waits make it grow
-    /// The pool grows if more than 5 of 100 requests wait longer. The pool counts as overloaded if all threads
-    /// are busy and every request of half a second waited longer.
+    /// The pool grows if more than 5 of 100 requests wait longer. The pool counts as overloaded if every
+    /// request of half a second waited longer while more requests arrived than were completed.
     queue_target in Pool { default: "5ms" } = duration(WAIT_LEAST, HOUR) => pool.queue_target;
     /// Maximum time in the queue before the client gets 503
     queue_timeout in Pool { default: "30s", is_daily: true } = duration(MS, HOUR) => pool.queue_timeout;
-    /// Maximum time in the queue of an overloaded pool before the client gets 503
-    /// Twice the `queue_target` keeps all waits short if clients or a proxy retry. The value may not exceed
-    /// `queue_timeout`, and follows it if only `queue_timeout` is set.
-    overload_timeout in Pool { default: "10s" } = duration(MS, HOUR) => pool.overload_timeout;
+    /// Maximum queue time of an overloaded pool before a 503, or auto
+    /// A pool is overloaded if all requests wait longer than `queue_target` and more requests arrive than it
+    /// completes. `auto` is 1 s, or three times the median run time if that is longer, and never more than
+    /// `queue_timeout`. A duration may not exceed `queue_timeout`. Twice the `queue_target` keeps all waits short
+    /// if clients or a proxy retry.
+    overload_timeout in Pool { placeholder: "DURATION", default: "auto" }
+        = text("a duration from 1ms to 1h (as `2s`), or `auto`", parse::overload_timeout) => pool.overload_timeout;
     /// Threads, and places in the queue, reserved for health checks
     /// One number stands for both. A `[[pool_rule]]` with `class = "health"` says which requests are health
     /// checks. Other pools keep the same reserve if a rule sends health checks to them.
@@ -458,13 +465,13 @@ settings! {
     compress_types in Compression { default: COMPRESS_TYPES }
         = joined("media types (as `text/*,application/json`)", parse::media_types) => config.compression.types;
 
-    /// Access log: a file, -, stderr, syslog or off (repeatable)
-    /// `-` is standard output, `syslog:FACILITY` names a facility. In TOML a log may also be a table with `to`,
+    /// Access log: a file, -, stderr, syslog, auto or off (repeatable)
+    /// `auto` logs to standard output if that is a terminal. `-` is standard output, `syslog:FACILITY` names a facility. In TOML a log may also be a table with `to`,
     /// `format` (as `access_log_format`) and filters: `route` (`app`, `status`, `rules`, `none`, or the URL of a
     /// folder), `status` (`404`, `5xx`, `400-499`, `none` for no response) and `slower` (a duration). A request
     /// is logged if it passes all filters.
-    access_log in Log { aliases: &["access_logfile"], placeholder: "TARGET", default: "off", is_daily: true }
-        = logs(ACCESS_LOG_TABLE, AccessLogTable) => access_logs;
+    access_log in Log { aliases: &["access_logfile"], placeholder: "TARGET", default: "auto", is_daily: true }
+        = logs(ACCESS_LOG, ACCESS_LOG_TABLE, AccessLogTable) => access_logs;
     /// Format of access-log lines: a name, or a text with {field}s
     /// `phases` is the combined format with the phases. `naviserver` is the combined format with NaviServer's
     /// partial times. A text is a template, such as `{time_iso} {peer} "{request}" {status} {total}`. A log's own
@@ -472,10 +479,15 @@ settings! {
     access_log_format in Log { placeholder: "FORM", default: "phases" }
         = named(FORM_NAMES, FORM, |text| parse::form(text).map(Some)) => log_form;
     /// Error log: a file, -, stderr, syslog or off (repeatable)
-    /// In TOML a log may also be a table with `to` and either `level` (`error`, `warning` or `info`: this level
+    /// In TOML a log may also be a table with `to`, `format` (as `error_log_format`) and either `level` (`error`, `warning` or `info`: this level
     /// and worse) or `only` (this level alone).
     error_log in Log { aliases: &["error_logfile"], placeholder: "TARGET", default: "stderr", is_daily: true }
-        = logs(ERROR_LOG_TABLE, ErrorLogTable) => error_logs;
+        = logs(ERROR_LOG, ERROR_LOG_TABLE, ErrorLogTable) => error_logs;
+    /// Format of error-log entries: text or json
+    /// With `json`, each entry is one line with one object, also a traceback: `time`, `level`, `id` of the request if
+    /// there is one, and `message`. A log's own `format` overrides it.
+    error_log_format in Log { default: "text" }
+        = choice(["text", "json"], [ErrorLogForm::Text, ErrorLogForm::Json]) => error_log_form;
     /// Memory of each process for log lines that wait to be written
     log_buffer in Log { default: "64M" } = size(64 * K, 64 * G) => config.logs.buffer_bytes_max;
     /// What happens if `log_buffer` is full: drop lines or wait
@@ -483,6 +495,7 @@ settings! {
     log_overflow in Log { default: "drop" }
         = choice(["drop", "wait"], [LogOverflow::Drop, LogOverflow::Wait]) => config.logs.overflow;
     /// Maximum time a log line waits to be written
+    /// Lines for a terminal do not wait.
     log_flush in Log { default: "1s" } = duration(MS, HOUR) => config.logs.flush;
     /// Leading bits of client IPv4 addresses to log; the others become 0
     /// 24 logs 192.0.2.77 as 192.0.2.0.
@@ -527,5 +540,15 @@ settings! {
     /// URL path of the server's counters as JSON, or off
     /// Every client that can reach the server can read it.
     status_path in Replies { placeholder: "PATH", default: "off" }
-        = text("a URL path (as `/status`), or `off`", parse::status_path) => config.status_path;
+        = text(OWN_PATH, parse::own_path) => config.status_path;
+    /// Path at which the server answers 200 without the application, or off
+    /// For liveness probes: it answers as long as the process serves, whatever the threads of the application do.
+    /// Redirects and other rules do not apply to this path.
+    health_path in Replies { placeholder: "PATH", default: "off" }
+        = text(OWN_PATH, parse::own_path) => config.health_path;
+    /// Path at which the server answers 200 if it can serve requests, or off
+    /// For readiness probes and load balancers: 503 while the process finishes its last requests, and while the
+    /// application cannot be loaded (`reload`). Redirects and other rules do not apply to this path.
+    ready_path in Replies { placeholder: "PATH", default: "off" }
+        = text(OWN_PATH, parse::own_path) => config.ready_path;
 }

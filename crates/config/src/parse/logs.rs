@@ -11,10 +11,17 @@ use super::{Hint, did_you_mean, hinted, one_of, or_off, quoted, smaller_first, s
 use crate::nearest;
 use crate::options_table::{K, SECOND, YEAR};
 use crate::tables::{Contradiction, Structure, keys};
-use crate::typed::{Level, Levels, LogForm, LogTarget};
+use crate::typed::{ErrorLogForm, Level, Levels, LogForm, LogTarget};
 
-/// What an access log or an error log is.
-pub(crate) const LOG: &str = "a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`";
+/// What an access log is.
+pub(crate) const ACCESS_LOG: &str =
+    "a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`";
+/// What an error log is.
+pub(crate) const ERROR_LOG: &str =
+    "a target (as `error.log`, `-`, `stderr`, `syslog:local0`), or `off`";
+/// The forms of error logs by their names.
+pub(crate) const ERROR_FORMS: [(&str, ErrorLogForm); 2] =
+    [("text", ErrorLogForm::Text), ("json", ErrorLogForm::Json)];
 /// An access log with a filter.
 pub(crate) const ACCESS_LOG_TABLE: &str = "\
 [[access_log]]
@@ -26,6 +33,7 @@ slower = \"1s\"";
 pub(crate) const ERROR_LOG_TABLE: &str = "\
 [[error_log]]
 to = \"error.log\"
+format = \"json\"
 level = \"warning\"";
 /// What a form is.
 pub(crate) const FORM: &str =
@@ -47,6 +55,7 @@ const DAEMON: u8 = 3;
 keys! {
     to: one(target_of_table) -> LogTarget, "a target (as `access.log`, `-`, `stderr`, `syslog:local0`)";
     format: one(form) -> LogForm, FORM;
+    error_format: one(|text| one_of(text, ERROR_FORMS)) -> ErrorLogForm, "`text` or `json`";
     routes: many(route) -> Vec<String>, "names of routes (as `app`, `[\"app\", \"/static\"]`)";
     statuses: many(status) -> Vec<RangeInclusive<u16>>, "statuses (as `404`, `[\"5xx\", \"400-499\"]`, `none`)";
     slower: one(|text| value::duration(text).ok_or(None)) -> Nanos, "a duration (as `500ms`, `1s`)";
@@ -68,6 +77,9 @@ pub(crate) struct AccessLogTable {
     pub status: Vec<RangeInclusive<u16>>,
     #[serde(default, deserialize_with = "slower")]
     pub slower: Nanos,
+    /// Only if `to` is a terminal: `auto`.
+    #[serde(skip)]
+    pub is_for_terminal: bool,
 }
 
 /// `[[error_log]]`
@@ -76,6 +88,9 @@ pub(crate) struct AccessLogTable {
 pub(crate) struct ErrorLogTable {
     #[serde(deserialize_with = "to")]
     pub to: LogTarget,
+    /// `None`: that of all which name none.
+    #[serde(default, deserialize_with = "error_format")]
+    pub format: Option<ErrorLogForm>,
     /// This one and the worse.
     #[serde(default, deserialize_with = "level")]
     level: Option<Level>,
@@ -94,18 +109,47 @@ impl From<LogTarget> for AccessLogTable {
             route,
             status,
             slower,
+            is_for_terminal: false,
+        }
+    }
+}
+
+impl AccessLogTable {
+    /// What a text means; nothing for `off`.
+    pub(crate) fn from_text(text: &str) -> Result<Option<Self>, Hint> {
+        match text {
+            "auto" => Ok(Some(Self::auto())),
+            text => Ok(target(text, ACCESS_LOG_TABLE)?.map(Self::from)),
+        }
+    }
+
+    /// Standard output if it is a terminal.
+    pub(crate) fn auto() -> Self {
+        Self {
+            is_for_terminal: true,
+            ..Self::from(LogTarget::Stdout)
         }
     }
 }
 
 impl From<LogTarget> for ErrorLogTable {
     fn from(to: LogTarget) -> Self {
-        let (level, only) = (None, None);
-        Self { to, level, only }
+        let (format, level, only) = (None, None, None);
+        Self {
+            to,
+            format,
+            level,
+            only,
+        }
     }
 }
 
 impl ErrorLogTable {
+    /// What a text means; nothing for `off`.
+    pub(crate) fn from_text(text: &str) -> Result<Option<Self>, Hint> {
+        Ok(target(text, ERROR_LOG_TABLE)?.map(Self::from))
+    }
+
     /// The levels of its lines; all of them where none is named.
     pub(crate) fn levels(&self) -> Levels {
         let from = Levels::From(self.level.unwrap_or(Level::Info));

@@ -20,6 +20,7 @@ keys! {
     queue_len: one(queue_len_of) -> usize, "a count from 1 to 1000000";
     target: one(|text| span(text, WAIT_LEAST..=HOUR)) -> Nanos, "a duration from 100us to 1h (as `5ms`)";
     timeout: one(|text| span(text, MS..=HOUR)) -> Nanos, "a duration from 1ms to 1h (as `10s`)";
+    overload_timeout_maybe: one(overload_timeout) -> Option<Nanos>, "a duration from 1ms to 1h (as `2s`), or `auto`";
     reserve_maybe: one(reserve) -> (usize, usize), RESERVE;
     run_time_maybe: one(run_time) -> Option<Nanos>, "a duration from 1ms to 24h (as `60s`), or `off`";
     path: one(path_of) -> String, "a path or a glob (as `/reports/**`)";
@@ -45,8 +46,9 @@ pub(crate) struct PoolTable {
     pub queue_target: Option<Nanos>,
     #[serde(default, deserialize_with = "timeout")]
     pub queue_timeout: Option<Nanos>,
-    #[serde(default, deserialize_with = "timeout")]
-    pub overload_timeout: Option<Nanos>,
+    /// `Some(None)`: by the runs, whatever the setting says.
+    #[serde(default, deserialize_with = "overload_timeout_maybe")]
+    pub overload_timeout: Option<Option<Nanos>>,
     /// Threads and places.
     #[serde(default, deserialize_with = "reserve_maybe")]
     pub health_reserve: Option<(usize, usize)>,
@@ -112,6 +114,14 @@ pub(crate) fn slow_pool(text: &str) -> Result<String, Hint> {
 /// A time that a request may run for.
 pub(crate) fn run_time(text: &str) -> Result<Option<Nanos>, Hint> {
     span_or_off(text, MS..=DAY, "for none")
+}
+
+/// The longest wait under overload; `None` for `auto`.
+pub(crate) fn overload_timeout(text: &str) -> Result<Option<Nanos>, Hint> {
+    match text {
+        "auto" => Ok(None),
+        text => span(text, MS..=HOUR).map(Some),
+    }
 }
 
 /// It stands in logs, in counters and in commands.

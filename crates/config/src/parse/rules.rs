@@ -14,6 +14,7 @@ const ESCAPES: &str = "visible ASCII; other characters are written as `%20`";
 
 keys! {
     from: one(pattern) -> PathPattern, "a path, or the beginning of paths (as `/old/*`)";
+    except: many(pattern) -> Vec<PathPattern>, "paths, or beginnings of paths (as `[\"/.well-known/*\"]`)";
     redirect_to: one(redirect_target) -> String, "a path or an absolute URL (as `/new/*`)";
     redirect_status: one(redirect_status_of) -> u16, "a redirect's status (as `301`)";
     rewrite_to: one(rewrite_target) -> String, "a path (as `/api/*`)";
@@ -38,6 +39,13 @@ impl Structure for ErrorPageTable {}
 
 impl Structure for RedirectConfig {
     fn contradiction(&self) -> Option<Contradiction> {
+        if matches!(self.from, PathPattern::Exactly(_)) && !self.except.is_empty() {
+            return Some(Contradiction {
+                key: "except",
+                cause: "`from` is one path, which has no exceptions".to_owned(),
+                hint: "leave it out, or end `from` with `/*`".to_owned(),
+            });
+        }
         stray_star(&self.from, &self.to)
     }
 }

@@ -82,7 +82,15 @@ fn knows_every_target() {
         assert_eq!(logs.access, [AccessLog::new(target.clone())], "{text}");
         let levels = Levels::From(Level::Info);
         let logs = good("", &[], &[("error_logfile", text)]).config.logs;
-        assert_eq!(logs.errors, [ErrorLog { target, levels }], "{text}");
+        assert_eq!(
+            logs.errors,
+            [ErrorLog {
+                target,
+                form: crate::typed::ErrorLogForm::Text,
+                levels
+            }],
+            "{text}"
+        );
     }
 }
 
@@ -121,15 +129,15 @@ fn empties_a_list_by_off_alone() {
 #[test]
 fn says_what_is_wrong_with_a_log() {
     said! { r#"
-    --access-log=a.log format=json => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `a.log format=json` > options stand in the configuration file (`--config`), in a table: | [[access_log]] | to = "slow.log" | format = "json" | status = ["5xx", 404] | slower = "1s"
-    --error-log=stderr level=warning => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `stderr level=warning` > options stand in the configuration file (`--config`), in a table: | [[error_log]] | to = "error.log" | level = "warning"
-    --access-log=false => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `false` > write `off`
-    --access-log=true => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `true` > name a file, or `-` for standard output
-    --access-log=logs/ => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `logs/` > name a file: `logs/milepost.log`
-    --access-log= => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `` > name a file, or `-` for standard output
-    --access-log=syslog:lokal0 => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:lokal0` > no facility `lokal0`: did you mean `syslog:local0`?
-    --access-log=syslog:24 => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:24` > no facility `24`: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
-    --access-log=syslog: => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `syslog:` > no facility ``: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
+    --access-log=a.log format=json => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `a.log format=json` > options stand in the configuration file (`--config`), in a table: | [[access_log]] | to = "slow.log" | format = "json" | status = ["5xx", 404] | slower = "1s"
+    --error-log=stderr level=warning => expected a target (as `error.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `stderr level=warning` > options stand in the configuration file (`--config`), in a table: | [[error_log]] | to = "error.log" | format = "json" | level = "warning"
+    --access-log=false => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `false` > write `off`
+    --access-log=true => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `true` > name a file, or `-` for standard output
+    --access-log=logs/ => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `logs/` > name a file: `logs/milepost.log`
+    --access-log= => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `` > name a file, or `-` for standard output
+    --access-log=syslog:lokal0 => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `syslog:lokal0` > no facility `lokal0`: did you mean `syslog:local0`?
+    --access-log=syslog:24 => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `syslog:24` > no facility `24`: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
+    --access-log=syslog: => expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `syslog:` > no facility ``: there are `kern`, `user`, `mail`, `daemon`, `auth`, `syslog`, `lpr`, `news`, `uucp`, `cron`, `authpriv`, `ftp`, `ntp`, `audit`, `alert`, `clock`, `local0`, `local1`, `local2`, `local3`, `local4`, `local5`, `local6`, `local7`
     --access-log-format= => expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `` > the forms are `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s
     --access-log-format=jsno => expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `jsno` > did you mean `json`?
     --access-log-format={ => expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{` > the `{` at character 1 of the template has no `}`; a brace itself is `{{`
@@ -162,7 +170,7 @@ fn says_what_is_wrong_with_a_table_and_on_which_line() {
     ]
         m.toml:5: `access_log.status`: expected statuses (as `404`, `["5xx", "400-499"]`, `none`), found `6xx` > statuses are from 100 to 599
     access_log = [['-']]
-        m.toml:2: `access_log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), or `off`, found `a TOML array` > as in | [[access_log]] | to = "slow.log" | format = "json" | status = ["5xx", 404] | slower = "1s"
+        m.toml:2: `access_log`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), `auto` or `off`, found `a TOML array` > as in | [[access_log]] | to = "slow.log" | format = "json" | status = ["5xx", 404] | slower = "1s"
     access_log = { to = 'off' }
         m.toml:2: `access_log.to`: expected a target (as `access.log`, `-`, `stderr`, `syslog:local0`), found `off` > leave out the table
     error_log = { to = 'e.log', level = 'warn' }
@@ -170,7 +178,7 @@ fn says_what_is_wrong_with_a_table_and_on_which_line() {
     error_log = { to = 'e.log', level = 'info', only = 'error' }
         m.toml:2: `error_log.only`: `level` is this one and the worse, `only` this one alone > leave one out
     error_log = { to = 'e.log', status = '5xx' }
-        m.toml:2: `error_log.status`: unknown key > the keys are `to`, `level`, `only`
+        m.toml:2: `error_log.status`: unknown key > the keys are `to`, `format`, `level`, `only`
     "# }
 }
 

@@ -124,6 +124,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
         "error_log",
         "[[error_log]]\nto = 'errors.log'\nlevel = 'warning'",
     ),
+    ("error_log_format", "json"),
     ("log_buffer", "1M"),
     ("log_overflow", "wait"),
     ("log_flush", "2s"),
@@ -139,4 +140,6 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("server_header", "off"),
     ("server_timing", "on"),
     ("status_path", "/status"),
+    ("health_path", "/healthz"),
+    ("ready_path", "/readyz"),
 ];

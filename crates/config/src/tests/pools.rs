@@ -32,9 +32,9 @@ fn flat_settings_are_those_of_the_first_pool_and_the_defaults_of_others() {
          [[pool]]\nname = 'small'\nqueue_target = '1ms'\n{FULL}"
     );
     insta::assert_snapshot!(listed(&pools(&toml)), @r#"
-    PoolConfig { name: "default", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: Nanos(7000000000), reserve_threads: 1, reserve_len: 4, request_timeout: None }
-    PoolConfig { name: "small", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: Nanos(7000000000), reserve_threads: 0, reserve_len: 0, request_timeout: None }
-    PoolConfig { name: "reports", threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Nanos(1000000000), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)) }
+    PoolConfig { name: "default", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 1, reserve_len: 4, request_timeout: None }
+    PoolConfig { name: "small", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 0, reserve_len: 0, request_timeout: None }
+    PoolConfig { name: "reports", threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Some(Nanos(1000000000)), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)) }
     "#);
 }
 
@@ -106,10 +106,15 @@ fn reads_what_is_about_slow_requests() {
 }
 
 #[test]
-fn a_shorter_queue_timeout_takes_the_overload_timeout_along() {
-    let found = pools("queue_timeout = '200ms'\npool = [{ name = 'a', queue_timeout = '4ms' }]");
-    assert_eq!(found[0].overload_timeout, Nanos::from_ms(200));
-    assert_eq!(found[1].overload_timeout, Nanos::from_ms(4));
+fn other_pools_inherit_the_overload_timeout_up_to_their_queue_timeout() {
+    let found = pools(
+        "overload_timeout = '200ms'\n\
+         [[pool]]\nname = 'a'\nqueue_timeout = '4ms'\n\
+         [[pool]]\nname = 'b'\noverload_timeout = 'auto'",
+    );
+    let timeouts = found.iter().map(|pool| pool.overload_timeout);
+    let expect = [Some(Nanos::from_ms(200)), Some(Nanos::from_ms(4)), None];
+    assert!(timeouts.eq(expect), "{found:?}");
     assert_eq!(found[1].queue_target, Nanos::from_ms(4));
 }
 

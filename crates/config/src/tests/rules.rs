@@ -39,7 +39,7 @@ fn reads_redirects_responses_and_rewrites_in_their_order() {
         from = '/v1/*'
         to = '/api/*?version=1'
     ";
-    insta::assert_snapshot!(format!("{:?}", rules(toml)), @r#"RulesConfig { redirects: [RedirectConfig { from: Exactly("/old"), to: "/new", status: 302 }, RedirectConfig { from: Beginning("/old/"), to: "/new/*?from=old#top", status: 308 }, RedirectConfig { from: Exactly("/a"), to: "https://shop.example:8443/?x=1,2;y", status: 301 }], replies: [FixedReply { from: Exactly("/ping"), status: 200, text: "pong, and: more = less" }, FixedReply { from: Beginning("/gone/"), status: 410, text: "" }], rewrites: [Rewrite { from: Beginning("/v1/"), to: "/api/*?version=1" }] }"#);
+    insta::assert_snapshot!(format!("{:?}", rules(toml)), @r#"RulesConfig { redirects: [RedirectConfig { from: Exactly("/old"), to: "/new", status: 302, except: [] }, RedirectConfig { from: Beginning("/old/"), to: "/new/*?from=old#top", status: 308, except: [] }, RedirectConfig { from: Exactly("/a"), to: "https://shop.example:8443/?x=1,2;y", status: 301, except: [] }], replies: [FixedReply { from: Exactly("/ping"), status: 200, text: "pong, and: more = less" }, FixedReply { from: Beginning("/gone/"), status: 410, text: "" }], rewrites: [Rewrite { from: Beginning("/v1/"), to: "/api/*?version=1" }] }"#);
     let inline = redirects(&[("/z", "/1"), ("/b", "/3"), ("/a/*", "/4/*")]);
     assert_eq!(rules(&inline).redirects.len(), 3);
     assert_eq!(
@@ -123,7 +123,7 @@ fn tells_every_fault_of_a_table_with_its_line_and_key() {
         m.toml:3: `redirect.form`: unknown key > did you mean `from`?
         m.toml:4: `redirect.to`: expected a path or an absolute URL (as `/new/*`), found `new` > a path begins with a slash, another site with `https://`: `/new`
         m.toml:5: `redirect.status`: expected a redirect's status (as `301`), found `200` > `[[rewrite]]` serves another path without the client's knowing
-        m.toml:6: `redirect.colour`: unknown key > the keys are `from`, `to`, `status`
+        m.toml:6: `redirect.colour`: unknown key > the keys are `from`, `to`, `status`, `except`
         m.toml:7: `redirect.backlog`: not a key of `[[redirect]]` > settings stand above all tables: `backlog = ...`
         m.toml:2: `redirect`: `from` is missing > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
     [[redirect]]
@@ -141,7 +141,7 @@ fn tells_every_fault_of_a_table_with_its_line_and_key() {
         m.toml:2: `redirect`: expected a table, found `a TOML array` > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
     [redirect]
     '/old' = '/new'
-        m.toml:3: `redirect./old`: unknown key > the keys are `from`, `to`, `status`
+        m.toml:3: `redirect./old`: unknown key > the keys are `from`, `to`, `status`, `except`
         m.toml:2: `redirect`: `from` is missing > as in | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
     [[reply]]
     path = '/a'

@@ -12,7 +12,7 @@ defaults! {
         /// Access logs; each has every exchange that passes its filter.
         pub access: Vec<AccessLog>,
         /// Error logs; each has every line of its levels.
-        pub errors: Vec<ErrorLog> = vec![ErrorLog { target: LogTarget::Stderr, levels: Levels::From(Level::Info), }],
+        pub errors: Vec<ErrorLog> = vec![ErrorLog { target: LogTarget::Stderr, form: ErrorLogForm::Text, levels: Levels::From(Level::Info), }],
         /// Bytes of finished records and of their lines that may wait for a slow disk, per process.
         pub buffer_bytes_max: usize = 64 << 20,
         /// What happens beyond them.
@@ -83,8 +83,20 @@ pub enum LogForm {
 pub struct ErrorLog {
     /// Where the lines go.
     pub target: LogTarget,
+    /// Form of an entry.
+    pub form: ErrorLogForm,
     /// Which ones.
     pub levels: Levels,
+}
+
+/// Form of an entry of an error log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorLogForm {
+    /// Time, level and text, its further lines indented.
+    #[default]
+    Text,
+    /// One JSON object a line, whatever the text.
+    Json,
 }
 
 /// Severity of an error line, the worst first.

@@ -20,8 +20,8 @@ defaults! {
         pub queue_target: Nanos = Nanos::from_ms(5),
         /// A request that has waited longer for a thread is refused with 503.
         pub queue_timeout: Nanos = Nanos::from_secs(30),
-        /// The same while the pool is overloaded.
-        pub overload_timeout: Nanos = Nanos::from_secs(10),
+        /// The same while the pool is overloaded; `None`: a second, or three median runs where that is longer.
+        pub overload_timeout: Option<Nanos>,
         /// Threads that only questions about health may have.
         pub reserve_threads: usize,
         /// Places in the queue that only questions about health may have.

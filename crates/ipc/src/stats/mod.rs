@@ -408,7 +408,13 @@ impl RouteStats {
         class.add_from_any();
         // From any thread: drivers and workers end exchanges of the same route.
         self.sent_bytes.0.fetch_add(sent_bytes, Ordering::Relaxed);
-        if ending != Ending::Complete && ending != Ending::Refused {
+        let is_answered = match ending {
+            Ending::Complete | Ending::Refused => true,
+            // The server's answer in the place of the application's, which it gave in full.
+            Ending::Timeout => status == 504,
+            _ => false,
+        };
+        if !is_answered {
             self.incomplete.add_from_any();
         }
     }

@@ -23,6 +23,7 @@ pub(crate) struct StandardStream {
     file: File,
     kind: StreamKind,
     is_journal: bool,
+    is_terminal: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +39,11 @@ impl StandardStream {
     /// A stream of the process, by a descriptor of its own.
     pub(super) fn of(stream: impl AsFd) -> io::Result<StandardStream> {
         let file = File::from(stream.as_fd().try_clone_to_owned()?);
+        let is_terminal = file.is_terminal();
         let kind = file.metadata()?.file_type();
         let kind = if kind.is_socket() {
             StreamKind::Socket
-        } else if kind.is_fifo() || file.is_terminal() {
+        } else if kind.is_fifo() || is_terminal {
             StreamKind::Narrow
         } else {
             StreamKind::File
@@ -52,12 +54,18 @@ impl StandardStream {
             file,
             kind,
             is_journal,
+            is_terminal,
         })
     }
 
     /// Whether systemd's journal reads the stream.
     pub(super) fn is_journal(&self) -> bool {
         self.is_journal
+    }
+
+    /// Whether people read the stream as it is written.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.is_terminal
     }
 
     pub(super) fn write(&mut self, lines: &[IoSlice<'_>]) -> io::Result<usize> {

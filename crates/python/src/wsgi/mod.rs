@@ -5,6 +5,7 @@
 mod worker;
 
 mod environ;
+mod error_stream;
 mod response;
 mod start_response;
 

@@ -13,13 +13,14 @@ use std::thread;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use server::exchange::{Body, Exchange};
+use server::exchange::{Body, Exchange, ExchangeName};
 use server::fault::Fault;
 use server::pool::{Assignment, Worker, panic_text};
 use server::response::{ResponseWriter, Taken};
 use telemetry::{Nanos, Stamp};
 
 use super::environ::Environs;
+use super::error_stream::ErrorStream;
 use super::file_wrapper::FileWrapper;
 use super::start_response::{Call, Caller};
 use super::thread_registry::{self, PoolThread, RequestTimeout};
@@ -88,6 +89,7 @@ struct RequestState<'py> {
     input: Bound<'py, Input>,
     /// `input` may have a body.
     has_input: bool,
+    errors: Bound<'py, ErrorStream>,
     phases: Bound<'py, Phases>,
     /// Where this thread can be found and interrupted.
     thread: Arc<PoolThread>,
@@ -104,7 +106,8 @@ impl<'py> RequestState<'py> {
         let phases = Bound::new(py, Phases::default())?;
         let own = PyDict::new(py);
         own.set_item(intern!(py, "wsgi.input"), &input)?;
-        own.set_item(intern!(py, "wsgi.errors"), errors(py)?)?;
+        let errors = Bound::new(py, ErrorStream::new(worker.error_output()))?;
+        own.set_item(intern!(py, "wsgi.errors"), &errors)?;
         own.set_item(
             intern!(py, "wsgi.file_wrapper"),
             py.get_type::<FileWrapper>(),
@@ -119,6 +122,7 @@ impl<'py> RequestState<'py> {
             caller: Caller::new(py)?,
             input,
             has_input: false,
+            errors,
             phases,
             thread,
         })
@@ -141,6 +145,7 @@ impl<'py> RequestState<'py> {
         let run = AssertUnwindSafe(|| self.call(py, &mut exchange, worker));
         let result =
             catch_unwind(run).unwrap_or_else(|panic| Err(Fault::Bug(panic_text(panic.as_ref()))));
+        self.errors.get().end();
         let writer = self.take_writer(py);
         self.clear_environ(py);
         (Assignment { exchange, writer }, result)
@@ -163,6 +168,7 @@ impl<'py> RequestState<'py> {
             self.has_input = true;
             *self.input.try_borrow_mut()? = Input::new(body);
         }
+        self.errors.get().begin(ExchangeName::of(exchange));
         let record = &exchange.record;
         *self.phases.try_borrow_mut()? = Phases {
             stamps: record.phases,
@@ -350,18 +356,6 @@ impl Turns {
         let before = self.attaching.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more threads have attached than waited for it");
         self.attached.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// `wsgi.errors`: Python has no `sys.stderr` when its descriptor was closed at the start.
-fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let stderr = py.import("sys")?.getattr_opt("stderr")?;
-    match stderr.filter(|stderr| !stderr.is_none()) {
-        Some(stderr) => Ok(stderr),
-        None => {
-            let arguments = ("/dev/null", "w", -1, "utf-8", "backslashreplace");
-            py.import("io")?.call_method1("open", arguments)
-        }
     }
 }
 

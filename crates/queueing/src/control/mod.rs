@@ -15,7 +15,7 @@ use crate::{DrainRate, PoolShape, WaitsSeen};
 use growth_limits::GrowthLimits;
 use hill_climb::{Bounds, HillClimb};
 use latency_target::LatencyTarget;
-use overload::OverloadDetector;
+use overload::{OverloadDetector, timeout_of_runs};
 
 /// How often a pool is looked at.
 pub const TICK: Nanos = Nanos::from_ms(100);
@@ -52,8 +52,8 @@ pub struct PoolSettings {
     pub queue_target: Nanos,
     /// Longest wait for a thread; who has waited longer is refused.
     pub queue_timeout: Nanos,
-    /// The same while the pool is overloaded.
-    pub overload_timeout: Nanos,
+    /// The same while the pool is overloaded; `None`: a second, or three median runs where that is longer.
+    pub overload_timeout: Option<Nanos>,
     /// Threads that only questions about health may have, of those that there are at most.
     pub reserve_threads: usize,
     /// Places in the queue that only questions about health may have.
@@ -68,17 +68,29 @@ pub enum Pressure {
     Calm,
     /// The oldest has waited longer than the target for most of the last second.
     Saturated,
-    /// And even the shortest wait of half a second was longer.
+    /// And even the shortest wait of half a second was longer, while more exchanges arrive than are completed.
     Overloaded,
 }
 
 /// What the controller has found out about the present.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PoolState {
     /// How hard it is.
     pub pressure: Pressure,
     /// Exchanges completed a second while somebody waits, of late; `None` when nothing is known.
     pub completed_per_second: Option<f64>,
+    /// Longest wait while overloaded; no longer than `queue_timeout` counts.
+    pub overload_timeout: Nanos,
+}
+
+impl Default for PoolState {
+    fn default() -> PoolState {
+        PoolState {
+            pressure: Pressure::Calm,
+            completed_per_second: None,
+            overload_timeout: Nanos(u64::MAX),
+        }
+    }
 }
 
 /// What a pool looks like at a moment.
@@ -95,6 +107,8 @@ pub struct PoolSeen {
     /// Threads that wait for work, and those that are being started. `running + idle` is the size: threads
     /// that were let go and still finish something no longer count.
     pub idle: usize,
+    /// Exchanges that arrived since the pool began, those included that were refused at once.
+    pub arrived: u64,
     /// Exchanges completed since the pool began.
     pub completed: u64,
     /// Exchanges refused since the pool began, at once or after they had waited.
@@ -185,6 +199,12 @@ impl Control {
         let target = self.settings.queue_target;
         let per_second = self.drain.per_second();
         let pressure = self.overload.observe(now, seen, target, per_second);
+        let overload_timeout = match (self.settings.overload_timeout, seen.waits.run_median) {
+            (Some(timeout), _) => timeout,
+            (None, Some(run)) => timeout_of_runs(run),
+            // Runs may take longer than any wait so far.
+            (None, None) => self.settings.queue_timeout,
+        };
         let threads = seen.running + seen.idle;
         if threads != self.threads {
             // The size changed without a step: the pool has just begun, or a thread was lost or did not start.
@@ -207,6 +227,7 @@ impl Control {
             state: PoolState {
                 pressure,
                 completed_per_second: per_second,
+                overload_timeout,
             },
         }
     }

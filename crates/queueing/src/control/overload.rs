@@ -24,15 +24,25 @@ const OVERLOAD_LEN: u32 = 5;
 /// come of the queue without it. Refusals alone would not do: where little time is left to those who wait, a pool
 /// with half its load refuses somebody now and then.
 const REFUSALS_LEN: u32 = 5;
+const REFUSALS_SPAN: Nanos = Nanos(REFUSALS_LEN as u64 * super::TICK.0);
 /// How much chance makes of a number of arrivals, in square roots of it.
 const CHANCE: f64 = 2.0;
+/// The same for the later half of the time, which has fewer: a client or two that come late are no overload.
+const LATE_CHANCE: f64 = 1.5;
+/// Arrivals and completions are compared over this time at least: in it a page with all that belongs to it has come.
+const FLOW_SPAN_MIN: Nanos = Nanos::from_secs(1);
+/// And over this many runs, where those are longer: four threads complete four of them in one.
+const FLOW_RUNS: u64 = 3;
+/// But never over more than this, which bounds what is remembered.
+const FLOW_SPAN_MAX: Nanos = Nanos::from_secs(30);
 
 /// ```text
-///         oldest late in 8 of 10          least wait of 0.5 s late
+///                                            least wait of 0.5 s late, and
+///         oldest late in 8 of 10             more arrive than are completed
 ///   Calm ───────────────────────▶ Saturated ───────────────────▶ Overloaded
 ///        ◀───────────────────────           ◀───────────────────
-///         oldest late in 2 of 10             a request in time, and for 0.5 s
-///                                            none refused, or fewer came than drain
+///         oldest late in 2 of 10             a request in time, or no more arrive; and for
+///                                            0.5 s none refused, or fewer came than drain
 /// ```
 #[derive(Clone, Debug, Default)]
 pub(super) struct OverloadDetector {
@@ -44,9 +54,31 @@ pub(super) struct OverloadDetector {
     refusals: u32,
     /// Exchanges refused by the last tick.
     refused: u64,
-    /// What had come and was completed or refused by the last ticks, `REFUSALS_LEN` and one at most.
-    dealt_with: VecDeque<(Stamp, u64)>,
+    /// What had arrived and was completed by the last ticks.
+    totals: VecDeque<Totals>,
     pressure: Pressure,
+}
+
+/// What had arrived and was completed by a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Totals {
+    at: Stamp,
+    arrived: u64,
+    completed: u64,
+}
+
+/// What arrived and was completed in a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Flow {
+    lasted: Nanos,
+    arrived: u64,
+    completed: u64,
+}
+
+/// The longest wait under overload where nobody says otherwise, by the median of the last runs: a second, which is
+/// what people wait for before they reload the page, or three runs.
+pub(super) fn timeout_of_runs(median: Nanos) -> Nanos {
+    FLOW_SPAN_MIN.max(Nanos(median.0.saturating_mul(FLOW_RUNS)))
 }
 
 impl OverloadDetector {
@@ -67,16 +99,21 @@ impl OverloadDetector {
         self.standing = shifted(self.standing, least > target, OVERLOAD_LEN);
         self.refusals = shifted(self.refusals, seen.refused > self.refused, REFUSALS_LEN);
         self.refused = seen.refused;
-        if self.dealt_with.len() > REFUSALS_LEN as usize {
-            self.dealt_with.pop_front();
+        let is_old = |totals: &Totals| now.since(totals.at) > FLOW_SPAN_MAX;
+        while self.totals.front().is_some_and(is_old) {
+            self.totals.pop_front();
         }
-        let dealt_with = seen.completed + seen.refused;
-        self.dealt_with.push_back((now, dealt_with));
-        self.pressure = self.next(per_second);
+        self.totals.push_back(Totals {
+            at: now,
+            arrived: seen.arrived,
+            completed: seen.completed,
+        });
+        let span = timeout_of_runs(seen.waits.run_median.unwrap_or(Nanos::ZERO));
+        self.pressure = self.next(per_second, self.is_rising(span));
         self.pressure
     }
 
-    fn next(&self, per_second: Option<f64>) -> Pressure {
+    fn next(&self, per_second: Option<f64>, is_rising: bool) -> Pressure {
         let late = self.late.count_ones();
         let is_saturated = match self.pressure {
             Pressure::Calm => late >= SATURATED_FROM,
@@ -87,22 +124,47 @@ impl OverloadDetector {
             && self.refusals != 0
             && !self.is_less_than(per_second);
         match is_saturated {
-            true if is_shedding || self.standing.count_ones() == OVERLOAD_LEN => {
-                Pressure::Overloaded
-            }
+            true if is_shedding => Pressure::Overloaded,
+            true if is_rising && self.standing.count_ones() == OVERLOAD_LEN => Pressure::Overloaded,
             true => Pressure::Saturated,
             false => Pressure::Calm,
         }
     }
 
+    /// Whether more arrived than was completed within `span`, by more than chance makes of it, and still does in
+    /// the later half of it: what came at once and is worked off is long, and no overload. Clients each of
+    /// which waits for its reply before it asks again never make it rise, however many they are.
+    fn is_rising(&self, span: Nanos) -> bool {
+        let (all, late) = (self.flow(span), self.flow(Nanos(span.0 / 2)));
+        let is_more = |flow: Flow, chance: f64| {
+            let arrived = flow.arrived as f64;
+            arrived > flow.completed as f64 + chance * arrived.sqrt()
+        };
+        is_more(all, CHANCE) && is_more(late, LATE_CHANCE)
+    }
+
     /// Whether what came of late would have been served, all of it, at such a rate.
     fn is_less_than(&self, per_second: Option<f64>) -> bool {
-        let ends = self.dealt_with.front().zip(self.dealt_with.back());
-        let (Some(per_second), Some(((then, before), (now, after)))) = (per_second, ends) else {
-            return false;
+        let late = self.flow(REFUSALS_SPAN);
+        let came = late.arrived as f64;
+        let drained = per_second.map(|per_second| per_second * late.lasted.as_secs_f64());
+        drained.is_some_and(|drained| came + CHANCE * came.sqrt() < drained)
+    }
+
+    /// What arrived and was completed in the last `span`, as far as it is remembered.
+    fn flow(&self, span: Nanos) -> Flow {
+        let Some(now) = self.totals.back() else {
+            return Flow::default();
         };
-        let came = after.saturating_sub(*before) as f64;
-        came + CHANCE * came.sqrt() < per_second * now.since(*then).as_secs_f64()
+        // By a little more than the span: ticks are not exactly so long.
+        let span = Nanos(span.0.saturating_add(super::TICK.0 / 2));
+        let first = (self.totals).partition_point(|totals| now.at.since(totals.at) > span);
+        let then = &self.totals[first];
+        Flow {
+            lasted: now.at.since(then.at),
+            arrived: now.arrived.saturating_sub(then.arrived),
+            completed: now.completed.saturating_sub(then.completed),
+        }
     }
 }
 
@@ -128,6 +190,7 @@ mod tests {
         for (index, &(waiting, oldest_ms, least_ms)) in ticks.iter().enumerate() {
             let seen = PoolSeen {
                 waiting,
+                arrived: 20 * index as u64,
                 oldest_wait: Nanos::from_ms(oldest_ms),
                 waits: WaitsSeen {
                     wait_min: least_ms.map(Nanos::from_ms),
@@ -155,6 +218,8 @@ mod tests {
         let mut tick = move |waiting: usize, oldest_ms: u64, completed: u64, refused: u64| {
             seen.waiting = waiting;
             seen.oldest_wait = Nanos::from_ms(oldest_ms);
+            // As many more join the queue at first.
+            seen.arrived += completed + refused + if ticks < 10 { 20 } else { 0 };
             seen.completed += completed;
             seen.refused += refused;
             ticks += 1;
@@ -191,6 +256,54 @@ mod tests {
         assert!(!ends(20, 20));
         // Threads that hang drain nothing.
         assert!(!ends(0, 40));
+    }
+
+    /// The pressures of ticks of (arrived, completed) while everybody waits longer than the target.
+    fn pressures(run_ms: u64, ticks: &[(u64, u64)]) -> Vec<Pressure> {
+        let mut detector = OverloadDetector::default();
+        let mut seen = PoolSeen {
+            waiting: 9,
+            oldest_wait: Nanos::from_ms(80),
+            waits: WaitsSeen {
+                run_median: Some(Nanos::from_ms(run_ms)),
+                ..WaitsSeen::default()
+            },
+            ..PoolSeen::default()
+        };
+        let mut observe = |(tick, &(arrived, completed)): (usize, &(u64, u64))| {
+            seen.arrived += arrived;
+            seen.completed += completed;
+            detector.observe(at(tick), &seen, TARGET, None)
+        };
+        ticks.iter().enumerate().map(&mut observe).collect()
+    }
+
+    #[test]
+    fn a_long_queue_is_no_overload_unless_more_arrives_than_is_completed() {
+        use Pressure::{Overloaded, Saturated};
+        let check = |run_ms, ticks: &[(usize, (u64, u64))], expect| {
+            let found = pressures(run_ms, &repeated(ticks));
+            assert_eq!(found.last(), Some(&expect), "{ticks:?}");
+        };
+        check(20, &[(20, (40, 20))], Overloaded);
+        check(20, &[(20, (20, 20))], Saturated);
+        // So much may be chance: 2 of 10, and 15 of 210.
+        check(20, &[(20, (1, 1)), (2, (2, 1)), (8, (1, 1))], Saturated);
+        check(20, &[(15, (20, 20)), (5, (23, 20))], Saturated);
+        // Clients of slow requests, two of which come late.
+        let late = [(1, (8, 0)), (5, (0, 0)), (1, (2, 0)), (13, (0, 0))];
+        let late = pressures(20, &repeated(&late));
+        assert!(late.iter().all(|found| *found != Overloaded), "{late:?}");
+        // What came within half a second is worked off.
+        let burst = pressures(20, &repeated(&[(5, (200, 20)), (20, (0, 20))]));
+        let is_overloaded = |tick: usize| burst[tick] == Overloaded;
+        assert!((7..9).all(is_overloaded), "{burst:?}");
+        assert!(!(10..25).any(is_overloaded), "{burst:?}");
+        // Slow runs are judged over more time: one arrives every 0.2 s, and half of them are completed.
+        let slow = [(1, 0), (0, 0), (1, 1), (0, 0)];
+        let slow: Vec<_> = repeated(&[(30, slow)]).concat();
+        assert_eq!(pressures(2_000, &slow).last(), Some(&Overloaded));
+        assert_eq!(pressures(20, &slow).last(), Some(&Saturated));
     }
 
     #[test]

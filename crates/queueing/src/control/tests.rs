@@ -14,6 +14,7 @@ struct VirtualPool {
     now: Stamp,
     threads: usize,
     running: Vec<Job>,
+    arrived: u64,
     completed: u64,
     /// With this many at work each of them advances at this part of its speed.
     speed: fn(usize) -> f64,
@@ -91,7 +92,7 @@ fn settings(threads_min: usize, threads_max: usize) -> PoolSettings {
         },
         queue_target: Nanos::from_ms(50),
         queue_timeout: Nanos::from_secs(1),
-        overload_timeout: Nanos::from_ms(100),
+        overload_timeout: Some(Nanos::from_ms(100)),
         reserve_threads: 0,
         reserve_len: 0,
     }
@@ -126,6 +127,7 @@ impl VirtualPool {
             now: Stamp::ZERO,
             threads,
             running: Vec::new(),
+            arrived: 0,
             completed: 0,
             speed,
             gil_share: None,
@@ -160,6 +162,7 @@ impl VirtualPool {
 
     fn arrive(&mut self, run_ms: f64) {
         self.outcome.arrived += 1;
+        self.arrived += 1;
         match admit(
             self.line.waiting(Class::Normal),
             Class::Normal,
@@ -223,6 +226,7 @@ impl VirtualPool {
             waits: self.line.look(self.now),
             running: self.running.len().min(self.threads),
             idle: self.threads.saturating_sub(self.running.len()),
+            arrived: self.arrived,
             completed: self.completed,
             refused: (self.outcome.refused + self.outcome.expired) as u64,
             gil_share: self.gil_share,
@@ -479,4 +483,69 @@ fn what_little_comes_to_an_idle_pool_is_not_taken_for_its_pace() {
     assert!((0..600).all(|tick| look(tick, 0, tick / 600) == (None, 1)));
     assert_eq!(look(600, 9, 1), (None, 1));
     assert_eq!(look(602, 7, 3), (Some(10.0), 1));
+}
+
+/// Four threads as they are where nothing is said.
+fn unsaid() -> PoolSettings {
+    PoolSettings {
+        queue_target: Nanos::from_ms(5),
+        queue_timeout: Nanos::from_secs(30),
+        overload_timeout: None,
+        ..settings(4, 4)
+    }
+}
+
+/// A pool with default settings after two seconds of short runs.
+fn default_pool(run_ms: f64) -> VirtualPool {
+    let mut load = Workload::default();
+    let gap_ms = (2.0 * run_ms / 4.0).ceil() as usize;
+    load.arrivals
+        .extend((0..2_000).step_by(gap_ms).map(|at| (at, run_ms)));
+    let mut world = VirtualPool::new(unsaid(), 4, alone);
+    world.live(&mut load, 2_000);
+    world.outcome.waits.clear();
+    world
+}
+
+#[test]
+fn work_of_five_seconds_that_arrives_within_half_a_second_loses_nothing() {
+    for run_ms in [5, 20, 100, 500, 1_000] {
+        let mut world = default_pool(run_ms as f64);
+        let requests = 4 * 5_000 / run_ms;
+        let mut load = Workload::default();
+        let moments = (0..requests).map(|number| 2_000 + 500 * number / requests);
+        load.arrivals.extend(moments.map(|at| (at, run_ms as f64)));
+        world.live(&mut load, 15_000);
+        let outcome = &world.outcome;
+        assert_eq!((outcome.refused, outcome.expired), (0, 0), "{run_ms} ms");
+        assert_eq!(outcome.waits.len() as u64, requests, "{run_ms} ms");
+    }
+}
+
+#[test]
+fn clients_that_wait_for_their_replies_lose_nothing_and_take_turns() {
+    for (clients, run_ms, known_ms) in [
+        (8, 2_000.0, 20.0),
+        (8, 2_000.0, 1_000.0),
+        (60, 100.0, 20.0),
+        (60, 100.0, 100.0),
+        (1_000, 10.0, 10.0),
+    ] {
+        let mut world = default_pool(known_ms);
+        let mut load = Workload::default();
+        load.arrivals.extend((0..clients).map(|_| (2_000, run_ms)));
+        let mut completed = world.completed;
+        for ms in 2_001..60_000 {
+            world.live(&mut load, ms);
+            let again = std::mem::replace(&mut completed, world.completed);
+            let again = world.completed - again;
+            load.arrivals.extend((0..again).map(|_| (ms, run_ms)));
+        }
+        let outcome = &world.outcome;
+        let case = format!("{clients} clients, {run_ms} ms");
+        assert_eq!((outcome.refused, outcome.expired), (0, 0), "{case}");
+        let turn_ms = (clients as f64 / 4.0 + 1.0) * run_ms;
+        let longest = outcome.waits.iter().max().map(|wait| wait.0 as f64 / 1e6);
+        assert!(longest <= Some(1.2 * turn_ms), "{longest:?} ms, {case}");
+    }
 }

@@ -20,7 +20,7 @@ fn settings(reserve_threads: usize) -> PoolSettings {
         },
         queue_target: Nanos::from_ms(TARGET_MS),
         queue_timeout: Nanos::from_ms(TIMEOUT_MS),
-        overload_timeout: Nanos::from_ms(OVERLOAD_TIMEOUT_MS),
+        overload_timeout: None,
         reserve_threads,
         reserve_len: 0,
     }
@@ -43,6 +43,7 @@ fn state(pressure: Pressure) -> PoolState {
     PoolState {
         pressure,
         completed_per_second: None,
+        overload_timeout: Nanos::from_ms(OVERLOAD_TIMEOUT_MS),
     }
 }
 
@@ -86,31 +87,18 @@ fn better_classes_go_first_and_within_a_class_the_oldest() {
 }
 
 #[test]
-fn while_overloaded_the_newest_goes_first_where_not_all_are_in_time() {
+fn while_overloaded_the_newest_goes_first_and_the_rest_keep_their_order() {
     use Class::{High, Normal};
     let entries = [(Normal, 0, 0), (High, 1, 0), (Normal, 2, 0), (High, 3, 0)];
-    let check = |now_ms, expect: [usize; 4]| {
-        let mut line = line(Pressure::Overloaded, &entries);
-        assert_eq!(taken(&mut line, now_ms), expect, "at {now_ms} ms");
-    };
-    let middle_ms = OVERLOAD_TIMEOUT_MS / 2;
-    check(middle_ms - 1, [1, 3, 0, 2]);
-    check(middle_ms, [1, 3, 2, 0]);
-    check(middle_ms + 1, [3, 1, 2, 0]);
-}
-
-#[test]
-fn who_asks_again_at_once_does_not_keep_others_from_their_turn() {
-    let mut line = line(Pressure::Overloaded, &[]);
-    for client in 0..10 {
-        line.push(entry(client, Class::Normal, 0, 0));
-    }
-    // One thread, runs of 4 ms: everybody waits 36 ms, however long this lasts.
-    for ms in (0..40_000).step_by(4) {
-        let next = line.take(at(ms), 0, 1).expect("nobody has left");
-        assert!(next.wait(at(ms)) <= Nanos::from_ms(36));
-        line.push(entry(next.item, Class::Normal, ms + 4, 0));
-    }
+    let mut line = line(Pressure::Overloaded, &entries);
+    assert_eq!(line.take(at(9), 0, 8).map(|entry| entry.item), Some(3));
+    line.set_state(state(Pressure::Saturated));
+    assert_eq!(line.take(at(9), 0, 8).map(|entry| entry.item), Some(1));
+    assert_eq!(line.take(at(9), 0, 8).map(|entry| entry.item), Some(0));
+    line.push(entry(4, Normal, 9, 0));
+    line.set_state(state(Pressure::Overloaded));
+    assert_eq!(taken(&mut line, 10), [4, 2]);
+    assert_eq!(line.joined(), 5);
 }
 
 #[test]
@@ -268,12 +256,8 @@ proptest! {
                 Operation::Take => {
                     let found = line.take(now, 0, 8);
                     let served = model.iter().filter(|entry| in_time(entry));
-                    let hopeless = Nanos::from_ms(OVERLOAD_TIMEOUT_MS / 2);
-                    let is_hopeless = |class: Class| {
-                        model.iter().any(|entry| entry.class == class && entry.wait(now) >= hopeless)
-                    };
                     let age = |entry: &Entry<usize>| match pressure {
-                        Pressure::Overloaded if is_hopeless(entry.class) => entry.wait(now).0,
+                        Pressure::Overloaded => entry.wait(now).0,
                         _ => u64::MAX - entry.wait(now).0,
                     };
                     let best = served.map(|entry| (entry.class, age(entry))).min();

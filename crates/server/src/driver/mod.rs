@@ -41,6 +41,7 @@ use tokio::time::Instant;
 use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::pool::{Job, Pool};
 use crate::response::ResponseWriter;
+use crate::service::Probe;
 use config::typed::Config;
 use ipc::ListenerId;
 use ipc::stats::DriverStats;
@@ -477,6 +478,25 @@ impl Driver {
             status: 200,
             fields: fields.freeze(),
             body,
+        }
+    }
+
+    /// The answer to a probe.
+    pub(crate) fn probe_reply(&self, probe: Probe) -> Reply {
+        let (status, text) = match probe {
+            Probe::Health => (200, "healthy\n"),
+            Probe::Ready if !self.serving() => (503, "draining\n"),
+            Probe::Ready if !self.shared.is_loaded => (503, "not loaded\n"),
+            Probe::Ready => (200, "ready\n"),
+        };
+        let mut fields = FieldLines::with_capacity(96);
+        fields.push(b"Content-Type", b"text/plain; charset=utf-8");
+        fields.push(b"Cache-Control", b"no-store");
+        fields.push_decimal(b"Content-Length", text.len() as u64);
+        Reply {
+            status,
+            fields: fields.freeze(),
+            body: ReplyBody::One(Part::Memory(Bytes::from_static(text.as_bytes()))),
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) service: Service,
     /// By their index; none without a handler.
     pub(crate) pools: Vec<Arc<Pool>>,
+    /// Whether what the handler is meant to serve is there.
+    pub(crate) is_loaded: bool,
     /// `None` where no limit is set for runs.
     pub(crate) watchdog: Option<Arc<Watchdog>>,
     pub(crate) stats: Arc<Stats>,

@@ -92,6 +92,10 @@ impl ErrorApp {
 }
 
 impl Handler for ErrorApp {
+    fn is_loaded(&self) -> bool {
+        false
+    }
+
     fn work(&self, worker: &mut Worker) {
         while let Some(assignment) = worker.next_wait() {
             worker.run(assignment, |exchange, writer| {

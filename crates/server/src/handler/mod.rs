@@ -24,6 +24,11 @@ pub trait Handler: Send + Sync + 'static {
     /// ```
     fn work(&self, worker: &mut Worker);
 
+    /// Whether it is what was meant to be served, and not something in its place.
+    fn is_loaded(&self) -> bool {
+        true
+    }
+
     /// Where a pool thread is in what it runs, for people. Bounded: waits a second at most.
     fn stack(&self, thread: Thread) -> Stack {
         let _ = thread;

@@ -136,12 +136,14 @@ impl PoolController {
 
     fn seen(&self, now: Stamp) -> PoolSeen {
         let (pool, counters) = (self.pool(), &self.pool().counters);
-        let refused = [&counters.refused, &counters.shed, &counters.expired];
-        let refused = refused.map(Counter::count);
+        let [full, shed, expired] =
+            [&counters.refused, &counters.shed, &counters.expired].map(Counter::count);
+        let queued = pool.queue.snapshot(now);
         let mut seen = PoolSeen {
+            arrived: queued.arrived + full + shed,
             completed: counters.completed.count(),
-            refused: refused.iter().sum(),
-            ..pool.queue.snapshot(now)
+            refused: full + shed + expired,
+            ..queued
         };
         // Asking makes the handler measure; where the size is fixed the answer has no use.
         if self.shape.threads_min < self.shape.threads_max

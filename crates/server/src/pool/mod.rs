@@ -37,7 +37,7 @@ use ipc::stats::{PoolStats, Stats};
 use controller::Timer;
 
 pub(crate) use controller::start_controller;
-pub use worker::{Assignment, Meter, Worker, panic_text};
+pub use worker::{Assignment, ErrorOutput, Meter, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
 const REST_LEN_MIN: usize = 4;
@@ -85,8 +85,12 @@ struct Threads {
 }
 
 /// How hard it is for a pool, as the controller has found last, where drivers read it: one number, without a lock.
-/// In the upper half the pressure, in the lower the rate as an `f32`, where no number means that nothing is known.
+/// In the upper half the pressure (2 bits) and the timeout under overload in ms (30 bits), in the lower the rate as
+/// an `f32`, where no number means that nothing is known.
 struct LoadState(AtomicU64);
+
+/// The greatest timeout that has a place in it, 12 days, stands for none.
+const LOAD_TIMEOUT_MS_MAX: u64 = (1 << 30) - 1;
 
 /// What pools use of the rest of the process.
 #[derive(Clone)]
@@ -229,9 +233,10 @@ impl Pool {
 
     /// How long an exchange may wait at present.
     fn patience(&self) -> Nanos {
-        match self.load.load().pressure {
-            Pressure::Overloaded => self.config().overload_timeout,
-            Pressure::Calm | Pressure::Saturated => self.config().queue_timeout,
+        let (load, longest) = (self.load.load(), self.config().queue_timeout);
+        match load.pressure {
+            Pressure::Overloaded => load.overload_timeout.min(longest),
+            Pressure::Calm | Pressure::Saturated => longest,
         }
     }
 
@@ -405,13 +410,18 @@ impl LoadState {
     fn load(&self) -> PoolState {
         let packed = self.0.load(Ordering::Relaxed);
         let rate = f32::from_bits(packed as u32);
+        let timeout_ms = packed >> 32 & LOAD_TIMEOUT_MS_MAX;
         PoolState {
-            pressure: match packed >> 32 {
+            pressure: match packed >> 62 {
                 0 => Pressure::Calm,
                 1 => Pressure::Saturated,
                 _ => Pressure::Overloaded,
             },
             completed_per_second: (!rate.is_nan()).then_some(f64::from(rate)),
+            overload_timeout: match timeout_ms {
+                LOAD_TIMEOUT_MS_MAX => Nanos(u64::MAX),
+                ms => Nanos::from_ms(ms),
+            },
         }
     }
 
@@ -419,7 +429,11 @@ impl LoadState {
         // A rate is a matter of two or three digits.
         let rate = state.completed_per_second;
         let rate = rate.map_or(f32::NAN, |rate| rate as f32);
-        let packed = (state.pressure as u64) << 32 | u64::from(rate.to_bits());
+        // Rounded up: none waits for 0 ms, and a timeout is at least one.
+        let timeout_ms = (state.overload_timeout.0 / 1_000).div_ceil(1_000);
+        let packed = (state.pressure as u64) << 62
+            | timeout_ms.min(LOAD_TIMEOUT_MS_MAX) << 32
+            | u64::from(rate.to_bits());
         self.0.store(packed, Ordering::Relaxed);
     }
 }
@@ -447,16 +461,21 @@ mod tests {
     #[test]
     fn a_load_state_is_read_as_it_was_written() {
         let rates = [None, Some(0.0), Some(0.25), Some(80_000.0), Some(1e30)];
+        let timeouts = [8, 1_000, 3_600_000].map(Nanos::from_ms);
+        let mut timeouts = timeouts.into_iter().chain([Nanos(u64::MAX)]).cycle();
         for pressure in [Pressure::Calm, Pressure::Saturated, Pressure::Overloaded] {
             for completed_per_second in rates {
                 let shared = LoadState::new();
                 assert_eq!(shared.load(), PoolState::default());
+                let overload_timeout = timeouts.next().unwrap();
                 shared.store(PoolState {
                     pressure,
                     completed_per_second,
+                    overload_timeout,
                 });
                 let found = shared.load();
                 assert_eq!(found.pressure, pressure);
+                assert_eq!(found.overload_timeout, overload_timeout);
                 let parts = found.completed_per_second.zip(completed_per_second);
                 assert_eq!(found.completed_per_second.is_some(), parts.is_some());
                 assert!(parts.is_none_or(

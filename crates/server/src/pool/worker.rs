@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use files::Reply;
-use logging::{Level, OnFull};
+use logging::{Level, Log, OnFull};
 use nix::time::ClockId;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::{Job, Pool};
 use crate::exchange::stream::Finished;
-use crate::exchange::{Exchange, Recorder};
+use crate::exchange::{Exchange, ExchangeName, Recorder};
 use crate::fault::Fault;
 use crate::fork;
 use crate::queue::{DequeueReason, Dequeued, Parker};
@@ -72,6 +72,26 @@ pub struct Meter {
     began: Nanos,
 }
 
+/// Where the error output of an application goes: to the error log.
+#[derive(Clone)]
+pub struct ErrorOutput {
+    log: Arc<Log>,
+}
+
+impl ErrorOutput {
+    /// Logs a text that the application has written, for `of` if it is known. Blank texts are left out.
+    pub fn write(&self, of: Option<&ExchangeName>, text: &str) {
+        if text.trim().is_empty() {
+            return;
+        }
+        let text = match of {
+            Some(name) => format!("{name}: {text}"),
+            None => format!("application: {text}"),
+        };
+        self.log.error_from_pool(Level::Error, &text);
+    }
+}
+
 /// An exchange that a backend is to answer, and what it answers through.
 pub struct Assignment {
     /// The exchange.
@@ -124,6 +144,12 @@ impl Worker {
     /// the id in it, whatever the client sent.
     pub fn request_id_header(&self) -> Option<&str> {
         self.pool().shared.config.request_ids.header.as_deref()
+    }
+
+    /// Where the application's error output goes.
+    pub fn error_output(&self) -> ErrorOutput {
+        let log = Arc::clone(&self.pool().shared.log);
+        ErrorOutput { log }
     }
 
     /// How much of a processor the exchange that was given last has used until now; to be kept where an

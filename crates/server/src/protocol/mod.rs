@@ -311,6 +311,7 @@ impl Connection {
             Backend::RespondAsIs(reply) => reply,
             Backend::Respond(reply) => self.with_error_page(reply),
             Backend::Status => driver.status_page(),
+            Backend::Probe(probe) => driver.probe_reply(probe),
             Backend::Files { mount, rest_from } => {
                 let rest = &service::path(head, rewritten.as_deref())[rest_from..];
                 let given = driver.files.borrow_mut().ask(mount, head, rest, now);

@@ -32,7 +32,7 @@ use ipc::stats::{Doing, Timeout};
 /// Why an exchange ends without its application.
 const OVERDUE: &str = "the application took longer than request_timeout";
 /// How a response ends in its middle whose application took longer than it may.
-pub(crate) const STOP_OVERDUE: Stop = Stop::cut(OVERDUE);
+pub(crate) const STOP_OVERDUE: Stop = Stop::new(Ending::Timeout, OVERDUE);
 
 /// What the driver keeps of an exchange that a worker has.
 pub(crate) struct Offloaded<'a> {
@@ -353,7 +353,7 @@ impl<'a> Offloaded<'a> {
         self.stream.set_overdue();
         self.connection.driver.stats().errors.add();
         let mut record = self.record_at(telemetry::now());
-        record.end_as(Ending::Refused, OVERDUE);
+        record.end_as(Ending::Timeout, OVERDUE);
         let head = self.head.view();
         let reply = Refusal::because(504, OVERDUE).reply();
         let reply = self.connection.with_error_page(reply);

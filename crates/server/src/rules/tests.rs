@@ -16,6 +16,7 @@ fn pattern(from: &str) -> PathPattern {
 fn redirect(from: &str, status: u16, to: &str) -> typed::RulesConfig {
     typed::RulesConfig {
         redirects: vec![MeantRedirect {
+            except: Vec::new(),
             from: pattern(from),
             status,
             to: to.to_owned(),

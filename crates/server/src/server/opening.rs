@@ -53,7 +53,7 @@ impl OpenedParts {
         let blocking = BlockingPools::start(config)
             .map_err(|error| start_fault("cannot start a thread", &error))?;
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);
-        let shared = self.share(handler.is_some(), &log, blocking, ids, slot);
+        let shared = self.share(handler.as_deref(), &log, blocking, ids, slot);
         let (events, inbox) = mpsc::channel();
         // Before the supervisor learns that this server is open: from then on a signal is
         // an orderly stop.
@@ -75,7 +75,7 @@ impl OpenedParts {
     /// What all drivers share; `slot` is the process's place among those of its generation.
     fn share(
         &self,
-        has_handler: bool,
+        handler: Option<&dyn Handler>,
         log: &Arc<Log>,
         blocking: BlockingPools,
         ids: Ids,
@@ -89,8 +89,8 @@ impl OpenedParts {
             blocking.spoolers.pool.clone(),
         );
         let slow = Slow::new(config).map(Arc::new);
-        let watchdog = Watchdog::new(config).filter(|_| has_handler);
-        let pools = match has_handler {
+        let watchdog = Watchdog::new(config).filter(|_| handler.is_some());
+        let pools = match handler.is_some() {
             true => Pool::all(&PoolContext {
                 config: Arc::clone(config),
                 log: Arc::clone(log),
@@ -105,6 +105,7 @@ impl OpenedParts {
         Shared {
             service: Service::new(config, !pools.is_empty(), slow),
             pools,
+            is_loaded: handler.is_none_or(Handler::is_loaded),
             watchdog,
             stats: Arc::clone(&self.stats),
             log: Arc::clone(log),

@@ -175,6 +175,7 @@ fn table() -> Vec<(&'static str, Request)> {
 fn rules(config: &mut Config) {
     let exact = |path: &str| PathPattern::Exactly(path.to_owned());
     config.rules.redirects = vec![RedirectConfig {
+        except: Vec::new(),
         from: exact("/old"),
         status: 308,
         to: "/new".to_owned(),

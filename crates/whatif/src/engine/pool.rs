@@ -54,6 +54,8 @@ pub(super) struct Pool {
     running: usize,
     /// Idle threads that were woken for a request in the queue.
     waking: usize,
+    /// Those included that were refused at once.
+    arrived: u64,
     completed: u64,
     /// At once or after they had waited.
     refused: u64,
@@ -91,6 +93,7 @@ impl Pool {
             leaving: 0,
             running: 0,
             waking: 0,
+            arrived: 0,
             completed: 0,
             refused: 0,
             expiry: Stamp::NEVER,
@@ -128,6 +131,7 @@ impl Pool {
     /// A request arrives; whether the pool was resting.
     pub(super) fn rouse(&mut self, now: Stamp) -> bool {
         self.busy = now;
+        self.arrived += 1;
         std::mem::take(&mut self.resting)
     }
 
@@ -257,6 +261,7 @@ impl Pool {
             waits: self.line.look(now),
             running,
             idle: self.size() - running,
+            arrived: self.arrived,
             completed: self.completed,
             refused: self.refused,
             gil_share: lock_share,
@@ -345,7 +350,7 @@ impl Pool {
     fn set_state(&mut self, state: PoolState) {
         let was = std::mem::replace(&mut self.state, state);
         self.line.set_state(state);
-        if was.pressure != state.pressure {
+        if was.pressure != state.pressure || was.overload_timeout != state.overload_timeout {
             self.expiry = self.line.next_expiry();
         }
     }

@@ -409,7 +409,7 @@ mod tests {
             },
             queue_target: Nanos::from_ms(5),
             queue_timeout: Nanos::from_secs(1),
-            overload_timeout: Nanos::from_ms(100),
+            overload_timeout: Some(Nanos::from_ms(100)),
             reserve_threads: 1,
             reserve_len: 4,
         }

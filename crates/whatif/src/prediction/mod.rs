@@ -50,8 +50,8 @@ pub struct Basis {
     pub queue_target: Nanos,
     /// The longest wait for a thread.
     pub queue_timeout: Nanos,
-    /// The same while a pool is overloaded; no longer than `queue_timeout` counts.
-    pub overload_timeout: Nanos,
+    /// The same while a pool is overloaded; no longer than `queue_timeout` counts. `None`: by the runs.
+    pub overload_timeout: Option<Nanos>,
     /// Places in a queue.
     pub queue_len_max: usize,
     /// What the first pool keeps for questions about health, none of which are simulated.
@@ -126,7 +126,7 @@ pub(crate) mod tests {
             running_seen: Some(2),
             queue_target: Nanos::from_ms(5),
             queue_timeout: Nanos::from_secs(30),
-            overload_timeout: Nanos::from_secs(10),
+            overload_timeout: None,
             queue_len_max: 1_024,
             reserve: Reserve::default(),
             seed: 1,

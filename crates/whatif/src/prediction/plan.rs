@@ -141,7 +141,7 @@ fn plan(basis: &Basis, pool: &PoolVariant, reserve: Reserve, control: ControlMod
         },
         queue_target: basis.queue_target,
         queue_timeout: timeout,
-        overload_timeout: basis.overload_timeout.min(timeout),
+        overload_timeout: basis.overload_timeout,
         reserve_threads: reserve.threads,
         reserve_len: reserve.len,
     };

@@ -19,7 +19,7 @@ impl Policy for Still {
             step: SizeStep::Keep,
             state: PoolState {
                 pressure: Pressure::Calm,
-                completed_per_second: None,
+                ..PoolState::default()
             },
         }
     }
@@ -74,6 +74,7 @@ impl Policy for Pressures {
     fn tick(&mut self, now: Stamp, seen: &PoolSeen) -> Decision {
         let mut decision = Still.tick(now, seen);
         decision.state.pressure = self.0[self.0.len() - 1];
+        decision.state.overload_timeout = Nanos::from_ms(100);
         self.0.truncate(self.0.len().max(2) - 1);
         decision
     }
@@ -106,6 +107,7 @@ impl Policy for Wild {
             state: PoolState {
                 pressure,
                 completed_per_second,
+                overload_timeout: Nanos::from_ms(100),
             },
         }
     }
@@ -121,7 +123,7 @@ pub(crate) fn fixed(threads: usize, queue_len_max: usize) -> PoolPlan {
         },
         queue_target: Nanos::from_ms(5),
         queue_timeout: Nanos::from_secs(100_000),
-        overload_timeout: Nanos::from_secs(100_000),
+        overload_timeout: None,
         reserve_threads: 0,
         reserve_len: 0,
     };

@@ -11,8 +11,7 @@ mod naviserver;
 mod prefork;
 
 use queueing::{
-    Admission, Class, Decision, PoolSeen, PoolSettings, PoolState, Pressure, SizeStep, TICK,
-    Waiting,
+    Admission, Class, Decision, PoolSeen, PoolSettings, PoolState, SizeStep, TICK, Waiting,
 };
 use telemetry::{Nanos, Stamp};
 use whatif::Policy;
@@ -66,10 +65,7 @@ policy_of!(Fixed, FrankenPhp, NaviServer, Prefork);
 fn decision(step: SizeStep) -> Decision {
     Decision {
         step,
-        state: PoolState {
-            pressure: Pressure::Calm,
-            completed_per_second: None,
-        },
+        state: PoolState::default(),
     }
 }
 
@@ -135,7 +131,7 @@ mod tests {
             },
             queue_target: Nanos::from_ms(50),
             queue_timeout: Nanos::from_secs(1),
-            overload_timeout: Nanos::from_ms(100),
+            overload_timeout: Some(Nanos::from_ms(100)),
             reserve_threads: 0,
             reserve_len: 0,
         }

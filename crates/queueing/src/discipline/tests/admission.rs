@@ -12,7 +12,7 @@ fn settings(queue_len_max: usize) -> PoolSettings {
         },
         queue_target: Nanos::from_ms(5),
         queue_timeout: Nanos::from_secs(30),
-        overload_timeout: Nanos::from_ms(500),
+        overload_timeout: None,
         reserve_threads: 0,
         reserve_len: 0,
     }
@@ -80,6 +80,7 @@ fn pressed(pressure: Pressure, per_second: f64) -> PoolState {
     PoolState {
         pressure,
         completed_per_second: Some(per_second),
+        overload_timeout: Nanos::from_ms(500),
     }
 }
 
@@ -102,10 +103,10 @@ fn refuses_at_once_what_would_wait_in_vain() {
     check_len(Normal, pressed(Calm, 1.0), 0, 1_000);
     check_len(Normal, pressed(Saturated, 20.0), 0, 300);
     check_len(Low, pressed(Saturated, 20.0), 0, 300);
-    check_len(High, pressed(Overloaded, 100.0), 0, 50);
-    check_len(Normal, pressed(Overloaded, 100.0), 0, 50);
-    check_len(Low, pressed(Overloaded, 100.0), 0, 25);
-    check_len(Health, pressed(Overloaded, 100.0), 0, 1_000);
+    check_len(High, pressed(Overloaded, 200.0), 0, 25);
+    check_len(Normal, pressed(Overloaded, 200.0), 0, 25);
+    check_len(Low, pressed(Overloaded, 200.0), 0, 13);
+    check_len(Health, pressed(Overloaded, 200.0), 0, 1_000);
     check_len(Normal, pressed(Overloaded, 1e9), 0, 1_000);
 }
 
@@ -116,14 +117,14 @@ fn as_many_as_there_may_be_threads_may_wait_whatever_the_rate() {
     check_len(Class::Low, pressed(Pressure::Overloaded, 0.0), 0, 4);
     let unknown = PoolState {
         pressure: Pressure::Overloaded,
-        completed_per_second: None,
+        ..PoolState::default()
     };
     check_len(Class::Normal, unknown, 0, 1_000);
 }
 
 #[test]
 fn who_goes_before_those_that_wait_is_not_refused_for_them() {
-    let overloaded = pressed(Pressure::Overloaded, 100.0);
+    let overloaded = pressed(Pressure::Overloaded, 200.0);
     let check = |len, ahead, expect| {
         let found = admit(
             Waiting { len, ahead },
@@ -134,7 +135,7 @@ fn who_goes_before_those_that_wait_is_not_refused_for_them() {
         assert_eq!(found == Admission::Enqueue, expect, "{ahead} of {len}");
     };
     check(60, 60, false);
-    check(60, 49, true);
+    check(60, 24, true);
     check(99, 0, true);
     check(100, 0, false);
 }

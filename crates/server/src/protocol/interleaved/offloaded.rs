@@ -147,6 +147,7 @@ impl Stream {
         let mut exchange = finished.exchange;
         let kind = match exchange.record.ending {
             Ending::Complete | Ending::Refused => FrameKind::End,
+            Ending::Timeout if exchange.record.status == 504 => FrameKind::End,
             _ => FrameKind::Reset,
         };
         if let Err(stop) = self.send_frame(kind, &[]).await {
