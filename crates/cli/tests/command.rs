@@ -318,7 +318,7 @@ fn says_what_is_wrong_with_the_file_itself() {
     );
     fs::write(place.folder.path().join("gunicorn.conf.py"), "import os\n").unwrap();
     let said = place.run("serve -c gunicorn.conf.py shop:app");
-    let hint = "\nhint: a configuration file is TOML, not `*.py`: `accept_batch = 32` and so on\n";
+    let hint = "\nhint: this is a file of gunicorn: `milepost convert gunicorn.conf.py` writes a milepost.toml of it\n";
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
         said.talk.contains("gunicorn.conf.py:1: not TOML: "),

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use config::failure::Failure;
-use config::options_table::SETTINGS;
+use config::options_table::known_flag;
 use config::{FlagText, Sources, TomlText};
 
 /// What to serve: the texts that the configuration is made of, and where they were read.
@@ -26,8 +26,11 @@ pub struct Payload {
     pub folder: PathBuf,
     /// Name and text of the configuration file.
     pub toml: Option<(String, String)>,
-    /// Environment variables that begin with `MILEPOST_`.
+    /// Environment variables that the configuration is made of.
     pub environment: BTreeMap<String, String>,
+    /// Keys and texts of flags in `GUNICORN_CMD_ARGS`.
+    #[serde(default)]
+    pub gunicorn_flags: Vec<(String, String)>,
     /// Keys and texts of flags.
     pub flags: Vec<(String, String)>,
     /// Instead of the application, a page with this is served.
@@ -45,6 +48,7 @@ impl Payload {
                 .as_ref()
                 .map(|toml| (toml.file.clone(), toml.text.clone())),
             environment: sources.environment.clone(),
+            gunicorn_flags: sources.gunicorn_flags.iter().map(flag).collect(),
             flags: sources.flags.iter().map(flag).collect(),
             failure: None,
         }
@@ -53,11 +57,8 @@ impl Payload {
     /// The same texts for understanding them again. Flags that this version does not know are left out.
     pub fn sources(&self) -> Sources {
         let flag = |(key, text): &(String, String)| {
-            let setting = SETTINGS.iter().find(|setting| setting.key == key)?;
-            Some(FlagText {
-                key: setting.key,
-                text: text.clone(),
-            })
+            let (key, text) = (known_flag(key)?, text.clone());
+            Some(FlagText { key, text })
         };
         Sources {
             toml: self.toml.as_ref().map(|(file, text)| TomlText {
@@ -65,6 +66,7 @@ impl Payload {
                 text: text.clone(),
             }),
             environment: self.environment.clone(),
+            gunicorn_flags: self.gunicorn_flags.iter().filter_map(flag).collect(),
             flags: self.flags.iter().filter_map(flag).collect(),
         }
     }
@@ -101,6 +103,10 @@ mod tests {
                 text: "threads = 3\n".into(),
             }),
             environment: BTreeMap::from([("MILEPOST_DRIVERS".into(), "2".into())]),
+            gunicorn_flags: vec![FlagText {
+                key: "timeout",
+                text: "30".into(),
+            }],
             flags: vec![FlagText {
                 key: "app",
                 text: "shop:app".into(),

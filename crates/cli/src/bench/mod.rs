@@ -17,7 +17,6 @@ mod replay;
 mod reference;
 
 use clap::{ArgMatches, Command};
-use loadgen::spec::{FlagForm, Key};
 
 use crate::command::Purpose;
 
@@ -73,12 +72,6 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     }
 }
 
-/// All flags without their dashes: what a slip of the fingers may have meant.
-pub(crate) fn names() -> impl Iterator<Item = String> {
-    let flags = flags::rows().filter(|key| key.form != FlagForm::Argument);
-    flags.map(Key::long)
-}
-
 /// What a flag of the subcommand wants.
 pub(crate) fn expected(flag: &str) -> Option<String> {
     let key = flags::named(flag.trim_start_matches('-'))?;
@@ -93,9 +86,4 @@ pub(crate) fn former(flag: &str) -> Option<&'static str> {
         "--engine" => Some("there is one engine: leave it out"),
         _ => None,
     }
-}
-
-/// Whether the subcommand has this flag.
-pub(crate) fn has_flag(flag: &str) -> bool {
-    flags::named(flag.trim_start_matches('-')).is_some()
 }

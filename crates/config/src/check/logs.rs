@@ -41,7 +41,7 @@ impl Check<'_> {
         let mut logs: Vec<ErrorLog> = Vec::new();
         for (log, origin) in self.wished(&draft.error_logs) {
             self.target(logs.iter().map(|log| &log.target), &log.to, origin, "error");
-            let (target, levels) = (log.to.clone(), log.levels());
+            let (target, levels) = (log.to.clone(), log.levels(draft.error_level));
             logs.push(ErrorLog { target, levels });
         }
         if logs.is_empty() {
