@@ -247,6 +247,37 @@ def test_wrong_use_gives_one_message_and_2(folder: Path, name: str) -> None:
     assert after == before
 
 
+def test_a_missing_name_has_hints_from_the_module_alone(folder: Path) -> None:
+    pytest.importorskip("flask")
+    (folder / "fact.py").write_text(
+        "from flask import Flask, request\ndef make_app():\n    return Flask(__name__)\n"
+    )
+    text = refused(folder, "serve", "fact:create_app()", "--bind", "127.0.0.1:0")
+    assert "did you mean `fact:make_app()`?" in text
+
+
+def test_hints_name_the_help_of_the_command(folder: Path) -> None:
+    for words in (
+        ["status", "--watch"],
+        ["report", "--bogus"],
+        ["stop", "-x"],
+        ["bench", "compare", "--quux"],
+    ):
+        command = " ".join(words[:-1])
+        assert f"hint: `milepost {command} --help` lists all flags" in refused(folder, *words)
+    # A flag of another command is no slip of this one's.
+    assert "--admin-socket" not in refused(folder, "serve", "--chmod-sokcet=666")
+
+
+def test_all_unknown_flags_are_named_at_once(folder: Path) -> None:
+    done = run(
+        folder, "serve", "app:app", "--bogus", "--bnid", "1", "--certfile", "a.pem", "--keyfile", "b.pem"
+    )
+    assert done.returncode == 2
+    named = re.findall(r"milepost: `(\S+)`", done.stderr)
+    assert named == ["--bogus", "--bnid", "--certfile", "--keyfile"]
+
+
 def test_an_unknown_command_is_refused(folder: Path) -> None:
     assert "serve" in refused(folder, "sevre", "app:app")
 

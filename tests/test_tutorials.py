@@ -224,6 +224,12 @@ def test_a_configuration_of_gunicorn_is_converted(folder: Path) -> None:
     assert "`milepost convert gunicorn.conf.py`" in hinted.stderr
 
 
+def test_a_configuration_that_gunicorn_would_read_is_noted(folder: Path) -> None:
+    (folder / "gunicorn.conf.py").write_text("workers = 3\n")
+    said = serve(folder, [str(COMMAND)], "app:app")
+    assert "note     gunicorn.conf.py is not read: `milepost convert gunicorn.conf.py` writes" in said
+
+
 def test_a_configuration_that_raises_is_shown(folder: Path) -> None:
     (folder / "gunicorn.conf.py").write_text("workers = 1\nraise RuntimeError('no luck')\n")
     done = run(folder, "convert", "gunicorn.conf.py", "-o", "-")

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, Error};
+use clap::{ArgMatches, Command, Error};
 use config::nearest;
 use config::options_table::{SETTINGS, Setting, setting};
 
@@ -25,19 +25,25 @@ pub(crate) fn is_answer(error: &Error) -> bool {
 /// the command line that is wrong.
 pub(crate) fn messages(error: Error, mut words: Vec<OsString>) -> Vec<Message> {
     let mut messages = vec![message(&error)];
+    let is_for_flag = unknown(&error).is_some_and(|word| word.starts_with('-'));
     let mut error = error;
     // The parser stops at the first.
-    while let Some(flag) = unknown(&error)
-        && remove(&mut words, &flag)
+    while is_for_flag
+        && let Some(word) = unknown(&error)
+        && remove(&mut words, &word)
     {
         match command(Purpose::Run).try_get_matches_from(&words) {
-            Err(next) if unknown(&next).is_some() => {
-                messages.push(message(&next));
+            Err(next) => {
+                // Else it is the value of a flag that was left out, perhaps.
+                let said = message(&next);
+                let is_flag = unknown(&next).is_some_and(|word| word.starts_with('-'));
+                if is_flag && !messages.contains(&said) {
+                    messages.push(said);
+                }
                 error = next;
             }
-            // An error may be the value of a flag that was left out.
-            Ok(_) | Err(_) => {
-                messages.extend(refused(words));
+            Ok(matches) => {
+                messages.extend(refused(&matches));
                 break;
             }
         }
@@ -45,40 +51,34 @@ pub(crate) fn messages(error: Error, mut words: Vec<OsString>) -> Vec<Message> {
     messages
 }
 
-/// The flag that is unknown.
+/// The flag that is unknown, or the argument that is one too many.
 fn unknown(error: &Error) -> Option<String> {
     match (error.kind(), error.get(ContextKind::InvalidArg)) {
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => {
-            flag.starts_with('-').then(|| flag.clone())
-        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => Some(word.clone()),
         _ => None,
     }
 }
 
-fn remove(words: &mut Vec<OsString>, flag: &str) -> bool {
+/// Takes the word away, a flag with the value that is attached to it.
+fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
     let is_it = |word: &OsString| {
         let word = word.to_string_lossy();
-        let rest = word.strip_prefix(flag);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('=') || !flag.starts_with("--"))
+        let is_letter = unknown.starts_with('-') && !unknown.starts_with("--");
+        word.strip_prefix(unknown)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('=') || is_letter)
     };
-    let place = words.iter().position(is_it);
+    let place = words.iter().rposition(is_it);
     place.map(|place| words.remove(place)).is_some()
 }
 
 /// Flags of other servers that are refused, without a corrected line: it would lack what is unknown.
-fn refused(words: Vec<OsString>) -> Vec<Message> {
-    let lenient = command(Purpose::Run).ignore_errors(true);
-    let Ok(matches) = lenient.try_get_matches_from(words) else {
-        return Vec::new();
-    };
+fn refused(matches: &ArgMatches) -> Vec<Message> {
     let Some(("serve" | "check", matches)) = matches.subcommand() else {
         return Vec::new();
     };
     let faults = config::refused_flags(&crate::command::flags(matches));
-    faults
-        .iter()
-        .map(|fault| Message::from_text(fault.to_string()))
-        .collect()
+    let message = |fault: &config::ConfigFault| Message::from_text(fault.to_string());
+    faults.iter().map(message).collect()
 }
 
 /// The message for a wrong use.
