@@ -229,13 +229,8 @@ struct TomlFile<'r> {
 
 /// What to say of a file that is of another form by its name: those of gunicorn and uWSGI.
 fn other_form(file: &str) -> Option<String> {
-    let endings = [".py", ".ini", ".json", ".yaml", ".yml", ".xml"];
+    let endings = [".ini", ".json", ".yaml", ".yml", ".xml"];
     let ending = endings.into_iter().find(|ending| file.ends_with(ending))?;
-    if ending == ".py" {
-        return Some(format!(
-            "this is a file of gunicorn: `milepost convert {file}` writes a milepost.toml of it"
-        ));
-    }
     Some(format!(
         "a configuration file is TOML, not `*{ending}`: `accept_batch = 32` and so on"
     ))
@@ -258,6 +253,16 @@ fn unquoted(text: &str, at: usize) -> Option<String> {
 
 impl TomlFile<'_> {
     fn read(&mut self) {
+        let file = &self.toml.file;
+        // Simple lines of Python are TOML as well: they would be read with half of their meaning.
+        if file.ends_with(".py") {
+            let hint = format!(
+                "`milepost convert {file}` writes a milepost.toml of gunicorn's configuration"
+            );
+            let fault = self.fault(None, "", "not TOML: this is a Python file");
+            self.faults.push(fault.with_hint(hint));
+            return;
+        }
         let document = match Document::parse(self.toml.text.as_str()) {
             Ok(document) => document,
             Err(error) => {
