@@ -141,7 +141,14 @@ impl Translator {
                 self.add(target.key, &target.text(&flag.text), origin);
             }
             Some(Replacement::Instead(target)) => {
-                self.refuse(&name, target.note);
+                let (note, key) = (target.note, target.key);
+                match self.source {
+                    FlagSource::File => {
+                        let text = target.text(&flag.text);
+                        self.refuse(&name, &format!("{note}: perhaps `{key} = {text}`"));
+                    }
+                    FlagSource::CommandLine | FlagSource::Variable => self.refuse(&name, note),
+                }
                 self.propose(target, &flag.text, origin);
             }
         }
@@ -342,6 +349,7 @@ impl Translator {
         }
         let words = words.join(" ");
         match self.source {
+            _ if words.is_empty() => "leave it out".to_owned(),
             FlagSource::CommandLine | FlagSource::File => {
                 format!("the line that works:\n  milepost serve {words}")
             }
@@ -522,5 +530,12 @@ mod tests {
             ],
         );
         check(&[("daemon", "false")], &[]);
+        check(
+            &[("daemon", "true")],
+            &[
+                "`--daemon`: the server stays in the foreground: run it under systemd, in a container, or with `&` \
+                 > leave it out",
+            ],
+        );
     }
 }
