@@ -338,7 +338,10 @@ impl Translator {
     fn corrected(&self) -> String {
         let app = self.texts("app").last().map(quoted_word);
         let mut words: Vec<String> = app.into_iter().collect();
-        for setting in SETTINGS.iter().filter(|setting| setting.key != "app") {
+        for setting in SETTINGS
+            .iter()
+            .filter(|setting| setting.key != "app" && setting.in_flags())
+        {
             for text in self.texts(setting.key) {
                 words.push(match (setting.form(), text) {
                     (FlagForm::Switch, "true") => setting.flag(),
