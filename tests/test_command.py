@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -195,7 +196,17 @@ WRONG = {
     "missing attribute of an attribute": (["app:site.absent"], "absent"),
     "not callable": (["app:number"], "callable"),
     "asgi": (["app:asgi"], "ASGI"),
-    "a file's name": (["app.py"], "app:app"),
+    "a file's name": (["app.py"], "hint: name the module, not its file: `app`"),
+    "a file in a folder": (["shop/wsgi.py"], "not its file: `shop.wsgi`"),
+    "a dot for the colon": (["shop.wsgi.app"], "did you mean `shop.wsgi:app`?"),
+    "a factory with an argument": (
+        ["app:create('x')"],
+        "write `app:create()`, and let it read the environment",
+    ),
+    "a colon for the sign": (["--static", "/s:www"], "write `/s=www`"),
+    "a variable without a shell": (["app:app", "--bind", "0.0.0.0:$PORT"], "`$PORT` was not expanded"),
+    "a path with a space": (["app:app", "--bind", "unix:a b.sock"], "a path has no spaces"),
+    "a group that is not there": (["app:app", "--bind", "unix:a.sock group=no-such"], "getent group"),
     "raising module": (["broken:app"], "RuntimeError"),
     "syntax error": (["syntax:app"], "SyntaxError"),
     "missing dependency": (["needs:app"], "missing_dependency"),
@@ -236,6 +247,37 @@ def test_wrong_use_gives_one_message_and_2(folder: Path, name: str) -> None:
     assert after == before
 
 
+def test_a_missing_name_has_hints_from_the_module_alone(folder: Path) -> None:
+    pytest.importorskip("flask")
+    (folder / "fact.py").write_text(
+        "from flask import Flask, request\ndef make_app():\n    return Flask(__name__)\n"
+    )
+    text = refused(folder, "serve", "fact:create_app()", "--bind", "127.0.0.1:0")
+    assert "did you mean `fact:make_app()`?" in text
+
+
+def test_hints_name_the_help_of_the_command(folder: Path) -> None:
+    for words in (
+        ["status", "--watch"],
+        ["report", "--bogus"],
+        ["stop", "-x"],
+        ["bench", "compare", "--quux"],
+    ):
+        command = " ".join(words[:-1])
+        assert f"hint: `milepost {command} --help` lists all flags" in refused(folder, *words)
+    # A flag of another command is no slip of this one's.
+    assert "--admin-socket" not in refused(folder, "serve", "--chmod-sokcet=666")
+
+
+def test_all_unknown_flags_are_named_at_once(folder: Path) -> None:
+    done = run(
+        folder, "serve", "app:app", "--bogus", "--bnid", "1", "--certfile", "a.pem", "--keyfile", "b.pem"
+    )
+    assert done.returncode == 2
+    named = re.findall(r"milepost: `(\S+)`", done.stderr)
+    assert named == ["--bogus", "--bnid", "--certfile", "--keyfile"]
+
+
 def test_an_unknown_command_is_refused(folder: Path) -> None:
     assert "serve" in refused(folder, "sevre", "app:app")
 
@@ -270,6 +312,43 @@ def test_a_unix_socket_in_use_is_refused_and_a_stale_one_replaced(
         assert client.ask("GET", "/").status == 200
 
 
+@pytest.mark.parametrize(
+    ("bind", "flags", "mode"),
+    [
+        ("unix:s", [], 0o777),
+        ("unix:s mode=0660", [], 0o660),
+        ("unix:s mode=600 group=%s" % os.getgid(), [], 0o600),
+        ("unix:s", ["-m", "007"], 0o770),
+        ("unix:s mode=0666", ["--umask", "077"], 0o666),
+    ],
+)
+def test_a_unix_socket_has_its_mode(
+    serve: Callable[..., Milepost], folder: Path, bind: str, flags: list[str], mode: int
+) -> None:
+    """As gunicorn's, it lets the proxy in unless a mask or a mode says otherwise."""
+    serve("app:app", *flags, bind=bind)
+    found = (folder / "s").stat()
+    assert (found.st_mode & 0o777, found.st_gid) == (mode, os.getgid())
+
+
+def test_files_of_the_application_have_the_mask(serve: Callable[..., Milepost], folder: Path) -> None:
+    (folder / "writes.py").write_text(
+        "import os\nopen(os.environ['SHOP_FILE'], 'w').close()\nfrom app import app\n"
+    )
+    serve("writes:app", "--umask", "027", "--env", "SHOP_FILE=made")
+    assert (folder / "made").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_file_of_another_server_is_not_removed(serve: Callable[..., Milepost], folder: Path) -> None:
+    """An operator has removed the file, and the next server has made its own, before the first one ends."""
+    first = serve("app:app", bind=f"unix:{folder}/s")
+    (folder / "s").unlink()
+    second = serve("app:app", bind=f"unix:{folder}/s", log=None)
+    assert first.stop() == 0
+    with second.connect() as client:
+        assert client.ask("GET", "/").status == 200
+
+
 def test_faults_of_a_file_have_their_line(folder: Path) -> None:
     (folder / "m.toml").write_text('app = "app:app"\n\nthreads = "9:1"\n')
     text = refused(folder, "serve", "--config", "m.toml")
@@ -279,6 +358,19 @@ def test_faults_of_a_file_have_their_line(folder: Path) -> None:
 def test_a_file_that_is_not_toml_is_refused(folder: Path) -> None:
     (folder / "m.toml").write_text("app = \n")
     assert "m.toml:1" in refused(folder, "serve", "--config", "m.toml")
+
+
+def test_a_text_without_quotation_marks_is_told(folder: Path) -> None:
+    (folder / "m.toml").write_text('app = "app:app"\nbind = 127.0.0.1:8000\n')
+    text = refused(folder, "serve", "--config", "m.toml")
+    assert "m.toml:2" in text and 'quotation marks: `bind = "127.0.0.1:8000"`' in text
+
+
+def test_all_faults_in_a_table_of_another_name_are_told(folder: Path) -> None:
+    (folder / "m.toml").write_text('[server]\nthreads = "9:1"\nbacklgo = 3\ntimeout = 30\n')
+    said = run(folder, "check", "app:app", "--config", "m.toml").stderr
+    for part in ("m.toml:1: `server`", "`threads`: expected", "did you mean `backlog`", "`request_timeout`"):
+        assert part in said, (part, said)
 
 
 def test_a_variable_that_is_wrong_is_named(folder: Path) -> None:

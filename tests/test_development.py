@@ -55,6 +55,17 @@ def test_saved_code_is_served(server: Supervised, tmp_path: Path, save: Callable
         assert until(lambda word=word: server.answers()[0] == word)
 
 
+def test_a_named_file_is_watched_whatever_its_name(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    extra = tmp_path / "elsewhere" / "shop.yaml"
+    extra.parent.mkdir()
+    extra.write_text("one")
+    server = supervise("--reload", "--reload-extra-file", "elsewhere/shop.yaml", log=None)
+    extra.write_text("two")
+    assert until(lambda: "shop.yaml has changed: reloading" in server.errors)
+
+
 def test_modules_of_the_application_are_watched_too(
     supervise: Callable[..., Supervised], tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ class Settings(TypedDict, total=False):
     """Call APP without arguments to make the application."""
     root_path: Text
     """URL prefix of the application (SCRIPT_NAME)."""
+    env: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
+    """Environment variable of the application, as NAME=VALUE (repeatable)."""
     trace_requests: bool
     """Pass TRACE requests to the application instead of answering 405."""
     static: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
@@ -68,12 +70,22 @@ class Settings(TypedDict, total=False):
     """Choice of the driver for a TCP connection: hash or cpu."""
     accept_stall_timeout: float | str
     """Time after which other drivers accept for a stalled driver."""
+    trusted_proxies: Text | Sequence[str]
+    """Proxies whose word about their clients is believed."""
+    trusted_proxy_groups: Text | Sequence[str]
+    """Groups whose processes are trusted on unix sockets."""
+    forwarded_headers: Text | Sequence[str]
+    """Headers of trusted proxies that describe the client."""
+    proxy_protocol_from: Text | Sequence[str]
+    """Peers that begin each connection with a PROXY protocol header, or off."""
     processes: Text
     """Number of serving processes, or auto for one per processor."""
     user: Text
     """User to run as, by name or number, or off."""
     group: Text
     """Group to run as, by name or number, or off for the user's own."""
+    umask: Text
+    """File mode creation mask of the serving processes, in octal, or off."""
     preload: bool
     """Import the application once and fork the serving processes from it."""
     hooks: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
@@ -94,6 +106,8 @@ class Settings(TypedDict, total=False):
     """Restart when the code or the configuration changes, for development."""
     reload_dir: Text | Sequence[Text]
     """Additional folder for `reload` to watch (repeatable)."""
+    reload_file: Text | Sequence[Text]
+    """Additional file for `reload` to watch (repeatable)."""
     control: Text
     """Unix socket for control commands (milepost reload ...), auto or off."""
     pid_file: Text
@@ -106,8 +120,8 @@ class Settings(TypedDict, total=False):
     """Queue time that the pool aims for; longer waits make it grow."""
     queue_timeout: float | str
     """Maximum time in the queue before the client gets 503."""
-    overload_timeout: float | str
-    """Maximum time in the queue of an overloaded pool before the client gets 503."""
+    overload_timeout: Text
+    """Maximum queue time of an overloaded pool before a 503, or auto."""
     health_reserve: Text
     """Threads, and places in the queue, reserved for health checks."""
     request_timeout: Text
@@ -118,8 +132,6 @@ class Settings(TypedDict, total=False):
     """Median run time at which a route moves to `slow_pool`."""
     slow_request: Text
     """Run time after which a request's stack goes to the error log, or off."""
-    request_start_from: Text | Sequence[Text]
-    """Proxies whose X-Request-Start counts as queue time (repeatable)."""
     body_bytes_max: float | str
     """Maximum size of a request body before the client gets 413."""
     head_bytes_max: float | str
@@ -185,11 +197,15 @@ class Settings(TypedDict, total=False):
     compress_types: Text | Sequence[str]
     """Media types to compress."""
     access_log: Text | Sequence[Text]
-    """Access log: a file, -, stderr, syslog or off (repeatable)."""
+    """Access log: a file, -, stderr, syslog, auto or off (repeatable)."""
     access_log_format: Text
     """Format of access-log lines: a name, or a text with {field}s."""
     error_log: Text | Sequence[Text]
     """Error log: a file, -, stderr, syslog or off (repeatable)."""
+    error_log_format: Literal["text", "json"]
+    """Format of error-log entries: text or json."""
+    error_log_level: Literal["error", "warning", "info"]
+    """Level of error logs that name none: error, warning or info."""
     log_buffer: float | str
     """Memory of each process for log lines that wait to be written."""
     log_overflow: Literal["drop", "wait"]
@@ -214,11 +230,13 @@ class Settings(TypedDict, total=False):
     """Compression of old log files: gzip or off."""
     request_id_header: Text
     """Header for the request id, such as X-Request-Id, or off."""
-    request_id_trust: Text | Sequence[Text]
-    """Proxies whose `request_id_header` is trusted (repeatable)."""
     server_header: Text
     """Server header of responses that have none, or off."""
     server_timing: bool
     """Add a Server-Timing header with the request's phases."""
     status_path: Text
     """URL path of the server's counters as JSON, or off."""
+    health_path: Text
+    """Path at which the server answers 200 without the application, or off."""
+    ready_path: Text
+    """Path at which the server answers 200 if it can serve requests, or off."""

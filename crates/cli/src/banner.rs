@@ -242,6 +242,7 @@ mod tests {
             factory: false,
             app_dir: ".".into(),
             root_path: String::new(),
+            env: Vec::new(),
         };
         let mount = |url: &str, dir: &str| StaticMount {
             url: url.into(),

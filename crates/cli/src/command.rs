@@ -2,15 +2,20 @@
 //!
 //! Takes the table and gives clap's command, and the flags that were used as texts. Understands no value.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use clap_complete::Shell;
 use config::FlagText;
-use config::options_table::{FlagForm, SETTINGS, Setting, SettingGroup};
+use config::options_table::{
+    FlagForm, ForeignValue, SETTINGS, Setting, SettingGroup, foreign_flags,
+};
 
-use crate::{bench, control, help, init, report, whatif};
+use crate::message::Message;
+use crate::{bench, control, convert, help, init, report, usage_errors, whatif};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -21,6 +26,8 @@ const WIDTH_MAX: usize = 100;
 const ABOUT: &str = "An application server that knows where every millisecond of a request goes";
 
 const EXAMPLES: &str = "\
+`milepost shop:app` is short for `milepost serve shop:app`.
+
 Examples:
   milepost serve shop:app
   milepost serve shop:app --bind :8000 --threads 8:8 --static /static=./static --access-log -
@@ -35,6 +42,8 @@ Examples:
 const PRECEDENCE: &str = "\
 Every flag is also a key of the configuration file (`accept_batch = 32`) and an environment
 variable (`MILEPOST_ACCEPT_BATCH=32`). Flags override the environment, which overrides the file.
+The flags of gunicorn, uvicorn and uWSGI that have a counterpart are accepted. PORT and
+WEB_CONCURRENCY come right after the defaults, GUNICORN_CMD_ARGS after the file.
 Sizes take K, M, G (powers of 1024); durations take ms, s, m, h, d, and are seconds without.";
 
 /// What the command is built for.
@@ -72,12 +81,14 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         .disable_help_subcommand(true)
         .subcommand(
             with_settings(Command::new("serve"), purpose)
+                .alias("run")
                 .about("Serve a Python application, folders of files, or both"),
         )
         .subcommand(
             with_settings(Command::new("check"), purpose)
                 .about("Check the configuration and the application's import without listening"),
         )
+        .subcommand(convert::command())
         .subcommand(init::command())
         .subcommands(control::commands())
         .subcommand(report::command())
@@ -117,18 +128,55 @@ pub(crate) fn version_line(python: Option<String>) -> String {
     }
 }
 
-/// The settings that were given as flags or arguments.
+/// The settings that were given as flags or arguments, and flags of other servers.
 pub(crate) fn flags(matches: &ArgMatches) -> Vec<FlagText> {
-    let texts = |setting: &'static Setting| {
+    let texts = |key: &'static str| {
         // Commands to a running server have only some of them.
-        let values = matches.try_get_many::<String>(setting.key);
+        let values = matches.try_get_many::<String>(key);
         let values = values.ok().flatten().into_iter().flatten();
-        values.map(|text| FlagText {
-            key: setting.key,
+        values.map(move |text| FlagText {
+            key,
             text: text.clone(),
         })
     };
-    SETTINGS.iter().flat_map(texts).collect()
+    let own = SETTINGS.iter().map(|setting| setting.key);
+    let foreign = foreign_flags().into_keys();
+    own.chain(foreign).flat_map(texts).collect()
+}
+
+/// The flags of a text, as `serve` has them, and the configuration file among them.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn flags_in(text: &str) -> Result<(Vec<FlagText>, Option<PathBuf>), Message> {
+    let Some(words) = shlex::split(text) else {
+        let message = Message::new("flags", "a quotation mark is not closed");
+        return Err(message);
+    };
+    let words = ["milepost", "serve"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(words);
+    let matches = command(Purpose::Run)
+        .try_get_matches_from(words)
+        .map_err(|error| usage_errors::message(&error))?;
+    let (_, matches) = matches.subcommand().expect("the command is `serve`");
+    Ok((flags(matches), config_file(matches)))
+}
+
+/// The words with `serve` in front of an application or a flag that no command stands before: other servers have one
+/// command only.
+pub(crate) fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
+    const ANSWERS: [&str; 4] = ["-h", "--help", "-V", "--version"];
+    let first = words.get(1).and_then(|word| word.to_str());
+    let is_short = first.is_some_and(|word| match word.strip_prefix('-') {
+        Some(_) => !ANSWERS.contains(&word),
+        None => word.contains([':', '.']) && !word.contains("://"),
+    });
+    if is_short {
+        words.insert(1, "serve".into());
+    }
+    words
 }
 
 /// The configuration file that a flag names.
@@ -142,8 +190,13 @@ fn with_settings(command: Command, purpose: Purpose) -> Command {
     let args = settings
         .filter(|setting| setting.in_flags())
         .map(|setting| arg(setting, purpose));
+    let foreign = match purpose {
+        Purpose::Run => foreign_flags(),
+        Purpose::Completions => BTreeMap::new(),
+    };
     command
         .args(args)
+        .args(foreign.into_iter().map(foreign_arg))
         .args_override_self(true)
         .after_help(format!(
             "These are the settings of daily use. `milepost serve --help` shows all of them, and\n\
@@ -193,6 +246,24 @@ fn arg(setting: &'static Setting, purpose: Purpose) -> Arg {
             arg.value_parser(PossibleValuesParser::new(setting.choices()))
         }
         _ => arg,
+    }
+}
+
+/// A flag of another server: accepted or refused together with all others, where the configuration is understood.
+fn foreign_arg((name, value): (&'static str, ForeignValue)) -> Arg {
+    let arg = Arg::new(name).hide(true);
+    let arg = match name.strip_prefix('-') {
+        Some(letter) => arg.short(letter.chars().next()),
+        None => arg.long(name.replace('_', "-")),
+    };
+    match value {
+        // uWSGI's may be repeated.
+        ForeignValue::Always => arg.action(ArgAction::Append),
+        ForeignValue::Optional | ForeignValue::Never => arg
+            .action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true"),
     }
 }
 
@@ -294,6 +365,41 @@ mod tests {
                 ("server_timing", "true"),
             ],
         );
+    }
+
+    #[test]
+    fn takes_flags_of_other_servers() {
+        check(
+            "serve --timeout 30 -k gthread --daemon a:b",
+            &[
+                ("app", "a:b"),
+                ("-k", "gthread"),
+                ("daemon", "true"),
+                ("timeout", "30"),
+            ],
+        );
+        check("serve --chmod-socket=664", &[("chmod_socket", "664")]);
+        check("run a:b", &[("app", "a:b")]);
+    }
+
+    #[test]
+    fn serves_without_the_word() {
+        let check = |line: &str, expect: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            assert_eq!(with_command(words).join(" ".as_ref()), expect, "{line}");
+        };
+        check("milepost shop:app", "milepost serve shop:app");
+        check("milepost shop.wsgi", "milepost serve shop.wsgi");
+        check("milepost -w 4 a:b", "milepost serve -w 4 a:b");
+        for line in [
+            "milepost",
+            "milepost -h",
+            "milepost status -h",
+            "milepost http://a/",
+            "milepost srve a:b",
+        ] {
+            check(line, line);
+        }
     }
 
     #[test]

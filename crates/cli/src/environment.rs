@@ -11,7 +11,8 @@ use std::thread::available_parallelism;
 
 use clap::ArgMatches;
 use config::options_table::ENVIRONMENT_PREFIX;
-use config::{Machine, Sources, TomlText, Understood, understand};
+use config::sources::OTHERS_VARIABLES;
+use config::{FlagText, GUNICORN_FLAGS, Machine, Sources, TomlText, Understood, understand};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use supervisor::control::place::Who;
@@ -29,6 +30,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Result<Sources, Message> {
         // The file is read in the folder of the start, because `chdir` may be one of its keys.
         toml: None,
         environment: environment()?,
+        gunicorn_flags: gunicorn_flags()?,
         flags: command::flags(matches),
     };
     if let Some(file) = config_file(matches) {
@@ -116,10 +118,11 @@ pub(crate) fn raise_open_files(needed: u64) {
 
 fn environment() -> Result<std::collections::BTreeMap<String, String>, Message> {
     let ours = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name
-            .into_string()
-            .ok()
-            .filter(|name| name.starts_with(ENVIRONMENT_PREFIX))?;
+        let is_read = |name: &String| {
+            name.starts_with(ENVIRONMENT_PREFIX)
+                || OTHERS_VARIABLES.iter().any(|(other, _)| other == name)
+        };
+        let name = name.into_string().ok().filter(is_read)?;
         Some((name, value))
     });
     ours.map(|(name, value)| match value.into_string() {
@@ -127,6 +130,26 @@ fn environment() -> Result<std::collections::BTreeMap<String, String>, Message> 
         Err(_) => Err(Message::new(&format!("`{name}`"), "the value is not UTF-8")),
     })
     .collect()
+}
+
+/// What gunicorn takes as further flags.
+fn gunicorn_flags() -> Result<Vec<FlagText>, Message> {
+    let Some(text) = std::env::var_os(GUNICORN_FLAGS) else {
+        return Ok(Vec::new());
+    };
+    let what = format!("`{GUNICORN_FLAGS}`");
+    let found = text
+        .into_string()
+        .map_err(|_| Message::new(&what, "the value is not UTF-8"))
+        .and_then(|text| command::flags_in(&text).map_err(|message| message.within(&what)));
+    match found? {
+        (flags, None) => Ok(flags),
+        (_, Some(file)) => {
+            let cause = format!("`{}` is not read", file.display());
+            let hint = "name the configuration file with `--config`, or with MILEPOST_CONFIG";
+            Err(Message::new(&what, cause).with_hint(hint))
+        }
+    }
 }
 
 fn toml(file: &Path) -> Result<TomlText, Message> {

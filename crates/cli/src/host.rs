@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::failure::Failure;
@@ -41,6 +41,13 @@ pub trait AppHost: Sync {
     /// stood behind them. Interpreter and script are absolute as of the folder that the process was started
     /// in; the arguments of the command itself are as they were given, so they mean the same only there.
     fn command(&self) -> Vec<OsString>;
+
+    /// Runs a Python file and gives its variables as JSON: an object of texts, arrays of texts, `true` for callables,
+    /// `null` for the rest.
+    ///
+    /// # Errors
+    /// The file raises.
+    fn variables(&self, file: &Path) -> Result<String, Failure>;
 
     /// Files of the modules that are imported now, sorted, absolute, without the standard library, installed
     /// packages and Milepost itself: what somebody who works on the application edits. Only names that are

@@ -11,6 +11,7 @@ mod bench;
 mod check;
 mod command;
 mod control;
+mod convert;
 mod environment;
 mod help;
 mod hooks;
@@ -51,14 +52,15 @@ pub(crate) const DONE: i32 = 0;
 /// Runs one command to its end and gives the exit code. `args` begins with the program's own name;
 /// without a `host` no Python application can be served.
 pub fn run(args: Vec<OsString>, host: Option<&dyn AppHost>) -> i32 {
-    match command::command(Purpose::Run).try_get_matches_from(args) {
+    let args = command::with_command(args);
+    match command::command(Purpose::Run).try_get_matches_from(&args) {
         Ok(matches) => dispatch(&matches, host),
         Err(error) if usage_errors::is_answer(&error) => {
             message::data(&error.render().to_string());
             DONE
         }
         Err(error) => {
-            usage_errors::message(&error).say();
+            message::say_all(&usage_errors::messages(error, args));
             COULD_NOT
         }
     }
@@ -73,6 +75,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches, host),
         Some(("check", matches)) => check::run(matches, host),
+        Some(("convert", matches)) => convert::run(matches, host),
         Some(("report", matches)) => report::run(matches),
         Some(("whatif", matches)) => whatif::run(matches),
         Some(("bench", matches)) => bench::run(matches),

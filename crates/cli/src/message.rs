@@ -24,6 +24,12 @@ impl Message {
         Self(Failure::new(text))
     }
 
+    /// The same with a place before it.
+    pub(crate) fn within(self, what: &str) -> Self {
+        let message = format!("{what}: {}", self.0.message);
+        Self(Failure { message, ..self.0 })
+    }
+
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Self(self.0.with_hint(hint))
     }

@@ -13,6 +13,7 @@ use config::failure::Failure;
 use config::typed::{Config, HookMoment};
 use ipc::payload::{self, Payload};
 use ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
+use rustix::fs::Mode;
 use server::handler::Handler;
 use server::handler::error_app::ErrorApp;
 use server::{Ended, Server, SupervisorLink};
@@ -69,6 +70,9 @@ pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
         fail(&channel, &Failure::new(text))
     })?;
     let config = understood(&payload).map_err(|failure| fail(&channel, &failure))?;
+    if let Some(mask) = config.processes.umask {
+        rustix::process::umask(Mode::from_bits_truncate(mask));
+    }
     Ok(Begun {
         channel,
         identity,

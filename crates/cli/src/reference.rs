@@ -13,12 +13,16 @@ const HEAD: &str = "\
 <!-- Written by `milepost reference` (`make docs`); change the table in crates/config/src/options_table/rows.rs instead. -->
 # Settings
 
-A setting can be written in four places. Each overrides the places before it:
+A setting can be written in several places. Each overrides the places before it:
 
 1. the defaults below,
-2. the configuration file named by `--config` (TOML; the keys below, at the top of the file),
-3. environment variables (`MILEPOST_` and the key in capitals; lists separated by commas; an empty variable is not set),
-4. flags.
+2. the variables `PORT` (the address `0.0.0.0:PORT`) and `WEB_CONCURRENCY` (`processes`),
+3. the configuration file named by `--config` (TOML; the keys below, at the top of the file),
+4. flags in the variable `GUNICORN_CMD_ARGS`,
+5. environment variables (`MILEPOST_` and the key in capitals; lists separated by commas; an empty variable is not set),
+6. flags.
+
+Flags of gunicorn, uvicorn and uWSGI that have a counterpart are accepted: see [coming from gunicorn](../guide/coming-from-gunicorn.md).
 
 Settings of several parts, such as `redirect` and `pool`, are arrays of tables and stand in the configuration file only. A source that names a list replaces it. Unknown keys, variables and flags are faults, and `milepost check` reports all of them at once.
 

@@ -24,6 +24,9 @@ use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, environment, process};
 
+/// gunicorn's configuration file in the working folder.
+const GUNICORN_FILE: &str = "gunicorn.conf.py";
+
 /// Serves until it is told to stop.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     let Some(number) = std::env::var_os(HANDOVER) else {
@@ -156,9 +159,15 @@ fn first(matches: &ArgMatches) -> Result<Fresh, Vec<Message>> {
 
 /// What sources that were just read say, in the folder that they name.
 fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
-    let understood = environment::understood(sources).map_err(|fault| vec![fault])?;
+    let mut understood = environment::understood(sources).map_err(|fault| vec![fault])?;
     if !understood.faults.is_empty() {
         return Err(understood.faults.iter().map(Message::from).collect());
+    }
+    // gunicorn reads it without being told to.
+    if sources.toml.is_none() && Path::new(GUNICORN_FILE).is_file() {
+        understood.loaded.notes.push(format!(
+            "{GUNICORN_FILE} is not read: `milepost convert {GUNICORN_FILE}` writes a milepost.toml"
+        ));
     }
     let payload = Payload {
         folder: environment::current_dir().map_err(|fault| vec![fault])?,

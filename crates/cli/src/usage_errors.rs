@@ -2,10 +2,12 @@
 //!
 //! Takes an error and gives a message. Prints nothing.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, Error};
+use clap::{ArgMatches, Command, Error};
 use config::nearest;
-use config::options_table::{SETTINGS, Setting, Spelling, migration_hint, setting};
+use config::options_table::{SETTINGS, Setting, setting};
 
 use crate::command::{Purpose, command};
 use crate::message::Message;
@@ -17,6 +19,66 @@ pub(crate) fn is_answer(error: &Error) -> bool {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     )
+}
+
+/// All unknown flags at once, with what else is wrong then; for any other wrong use its message. `words` are those of
+/// the command line that is wrong.
+pub(crate) fn messages(error: Error, mut words: Vec<OsString>) -> Vec<Message> {
+    let mut messages = vec![message(&error)];
+    let is_for_flag = unknown(&error).is_some_and(|word| word.starts_with('-'));
+    let mut error = error;
+    // The parser stops at the first.
+    while is_for_flag
+        && let Some(word) = unknown(&error)
+        && remove(&mut words, &word)
+    {
+        match command(Purpose::Run).try_get_matches_from(&words) {
+            Err(next) => {
+                // Else it is the value of a flag that was left out, perhaps.
+                let said = message(&next);
+                let is_flag = unknown(&next).is_some_and(|word| word.starts_with('-'));
+                if is_flag && !messages.contains(&said) {
+                    messages.push(said);
+                }
+                error = next;
+            }
+            Ok(matches) => {
+                messages.extend(refused(&matches));
+                break;
+            }
+        }
+    }
+    messages
+}
+
+/// The flag that is unknown, or the argument that is one too many.
+fn unknown(error: &Error) -> Option<String> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => Some(word.clone()),
+        _ => None,
+    }
+}
+
+/// Takes the word away, a flag with the value that is attached to it.
+fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
+    let is_it = |word: &OsString| {
+        let word = word.to_string_lossy();
+        let is_letter = unknown.starts_with('-') && !unknown.starts_with("--");
+        word.strip_prefix(unknown)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('=') || is_letter)
+    };
+    let place = words.iter().rposition(is_it);
+    place.map(|place| words.remove(place)).is_some()
+}
+
+/// Flags of other servers that are refused, without a corrected line: it would lack what is unknown.
+fn refused(matches: &ArgMatches) -> Vec<Message> {
+    let Some(("serve" | "check", matches)) = matches.subcommand() else {
+        return Vec::new();
+    };
+    let faults = config::refused_flags(&crate::command::flags(matches));
+    let message = |fault: &config::ConfigFault| Message::from_text(fault.to_string());
+    faults.iter().map(message).collect()
 }
 
 /// The message for a wrong use.
@@ -47,6 +109,9 @@ pub(crate) fn message(error: &Error) -> Message {
             let name = arg.trim_matches(['<', '>', '.']);
             let example = match name {
                 "SHELL" => "`milepost completions bash`",
+                "FILE" if used(error, &command(Purpose::Run)).1 == "milepost convert" => {
+                    "`milepost convert gunicorn.conf.py`"
+                }
                 _ => "`milepost bench compare before.json after.json`",
             };
             Message::new(&format!("`{name}`"), "is missing").with_hint(example)
@@ -62,7 +127,6 @@ fn unknown_command(word: &str) -> Message {
     let hint = match nearest(word, names()) {
         Some(near) => format!("did you mean `milepost {near}`?"),
         None if word.contains("://") => format!("to load a server: `milepost bench {word}`"),
-        None if word.contains(':') => format!("to serve an application: `milepost serve {word}`"),
         None => format!(
             "the commands are {}",
             names().collect::<Vec<_>>().join(", ")
@@ -73,60 +137,58 @@ fn unknown_command(word: &str) -> Message {
 
 fn unknown_flag(flag: &str, error: &Error) -> Message {
     let message = Message::new(&format!("`{flag}`"), "unknown flag");
+    let mut root = command(Purpose::Run);
+    root.build();
+    let (used, path) = used(error, &root);
     let word = flag.trim_start_matches('-').replace('-', "_");
-    if let Some(hint) = served_otherwise(flag, &word, error) {
-        return message.with_hint(hint);
-    }
-    if let Some(hint) = bench::former(flag).filter(|_| is_of_bench(error)) {
-        return message.with_hint(hint);
-    }
-    let (report, whatif) = (report::command(), whatif::command());
-    let bench = bench::command(Purpose::Run);
-    let others = SETTINGS
-        .iter()
-        .flat_map(|setting| setting.aliases.iter().copied());
-    let known = SETTINGS
-        .iter()
-        .filter(|setting| setting.in_flags())
-        .map(|setting| setting.key)
-        .chain(others)
-        .chain(["help", "version"])
-        .chain(bench.get_arguments().filter_map(clap::Arg::get_long))
-        .chain(report.get_arguments().filter_map(clap::Arg::get_long))
-        .chain(whatif.get_arguments().filter_map(clap::Arg::get_long));
-    let others = [
-        ("report", report::has_flag(&report, flag)),
-        ("whatif", report::has_flag(&whatif, flag)),
-        ("bench", report::has_flag(&bench, flag)),
-    ];
-    let of_command = |usage: String| format!("it belongs to a command: `milepost {usage} ...`");
-    let hint = match (setting(&word), others.iter().find(|(_, has)| *has)) {
-        // Known after all, only not by this command.
-        (Some(setting), _) if setting.in_flags() => of_command(format!("serve {}", setting.flag())),
-        (Some(setting), _) => setting.table_hint().unwrap_or_default(),
-        (None, Some((command, _))) => of_command(format!("{command} {flag}")),
-        (None, None) => match negated(&word).or_else(|| nearest(&word, known).map(as_flag)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if is_of_bench(error) => "`milepost bench --help` lists all flags".to_owned(),
-            None => "`milepost serve --help` lists all flags".to_owned(),
-        },
-    };
-    message.with_hint(hint)
+    let is_served = ["serve", "check"].contains(&used.get_name());
+    let is_bench = path.starts_with("milepost bench");
+    let hint = bench::former(flag)
+        .filter(|_| is_bench)
+        .map(str::to_owned)
+        .or_else(|| respelt(flag, &word).filter(|_| is_served))
+        .or_else(|| belongs(flag, used, &root))
+        .or_else(|| {
+            negated(&word)
+                .filter(|_| is_served)
+                .map(|near| did_you_mean(&near))
+        })
+        .or_else(|| Some(did_you_mean(&as_flag(nearest(&word, own_flags(used))?))));
+    message.with_hint(hint.unwrap_or_else(|| format!("`{path} --help` lists all flags")))
 }
 
-/// Of a command that takes settings: a flag that other servers have, or a setting in another spelling. It
-/// comes before flags of our other commands, where the same name means something else.
-fn served_otherwise(flag: &str, word: &str, error: &Error) -> Option<String> {
-    if !["serve", "check"].iter().any(|name| is_of(name, error)) {
-        return None;
+fn did_you_mean(flag: &str) -> String {
+    format!("did you mean `{flag}`?")
+}
+
+/// A setting in another spelling, or one that is a table.
+fn respelt(flag: &str, word: &str) -> Option<String> {
+    let setting = setting(word).filter(|_| flag.starts_with("--"))?;
+    match setting.in_flags() {
+        true => Some(did_you_mean(&setting.flag())),
+        false => setting.table_hint(),
     }
-    let is_letter = !flag.starts_with("--");
-    migration_hint(if is_letter { flag } else { word }, Spelling::Flag).or_else(|| {
-        let setting = setting(word).filter(|_| !is_letter)?;
-        match setting.in_flags() {
-            true => Some(format!("did you mean `{}`?", setting.flag())),
-            false => setting.table_hint(),
-        }
+}
+
+/// A flag that another command has, and this one has nothing of that name.
+fn belongs(flag: &str, used: &Command, root: &Command) -> Option<String> {
+    let name = flag.strip_prefix("--")?;
+    let mut others = root
+        .get_subcommands()
+        .filter(|other| other.get_name() != used.get_name());
+    let other = others.find(|other| own_flags(other).any(|long| long == name))?;
+    let other = other.get_name();
+    Some(format!(
+        "it belongs to a command: `milepost {other} {flag} ...`"
+    ))
+}
+
+/// Names of all flags of a command, without those of other servers.
+fn own_flags(command: &Command) -> impl Iterator<Item = &str> {
+    let own = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    own.flat_map(|arg| {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        arg.get_long().into_iter().chain(aliases)
     })
 }
 
@@ -144,22 +206,32 @@ fn as_flag(key: &str) -> String {
     format!("--{}", key.replace('_', "-"))
 }
 
-fn is_of_bench(error: &Error) -> bool {
-    is_of("bench", error)
-}
-
-/// Whether it was this command that was used.
-fn is_of(command: &str, error: &Error) -> bool {
-    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
-        return false;
+/// The command that was used, and how it is called.
+fn used<'r>(error: &Error, root: &'r Command) -> (&'r Command, String) {
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
     };
-    usage.to_string().contains(&format!("milepost {command}"))
+    let (mut command, mut path) = (root, "milepost".to_owned());
+    let words = usage.split_whitespace();
+    for word in words.skip_while(|word| *word != "milepost").skip(1) {
+        let Some(next) = command.find_subcommand(word) else {
+            break;
+        };
+        command = next;
+        path = format!("{path} {word}");
+    }
+    (command, path)
 }
 
 fn surplus_argument(word: &str, error: &Error) -> Message {
-    let hint = match is_of_bench(error) {
-        true => "one URL is asked; a flag's value with spaces needs quotes",
-        false => "one application is served; a flag's value with spaces needs quotes",
+    let root = command(Purpose::Run);
+    let (_, path) = used(error, &root);
+    let quotes = "a flag's value with spaces needs quotes";
+    let hint = match path.as_str() {
+        "milepost bench" => format!("one URL is asked; {quotes}"),
+        "milepost serve" | "milepost check" => format!("one application is served; {quotes}"),
+        path => format!("`{path} --help` shows what it takes"),
     };
     Message::new(&format!("`{word}`"), "one argument too many").with_hint(hint)
 }
@@ -245,32 +317,9 @@ mod tests {
     }
 
     #[test]
-    fn names_what_other_servers_call_otherwise() {
-        said! { r#"
-        serve --timeout 30 shop:app => `--timeout`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
-        check --timeout=30 shop:app => `--timeout`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
-        serve -t 30 shop:app => `-t`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
-        serve --harakiri 30 => `--harakiri`: unknown flag > here it is `--request-timeout`: the client gets 504 and the process goes on; off by default
-        serve --limit-request-field_size 8190 => `--limit-request-field_size`: unknown flag > did you mean `--header-bytes-max`?
-        serve -k gthread shop:app => `-k`: unknown flag > there is one kind of worker, with `threads`: leave it out
-        serve --worker-class=gevent => `--worker-class`: unknown flag > there is one kind of worker, with `threads`: leave it out
-        serve --certfile a.pem => `--certfile`: unknown flag > there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx
-        serve shop:app -D => `-D`: unknown flag > it stays in the foreground: run it under systemd, in a container, or with `&`
-        serve --log-level warning => `--log-level`: unknown flag > here it is `--error-log`: the level stands in a table: `[[error_log]]`, `to = "stderr"`, `level = "warning"`
-        serve --http :80 => `--http`: unknown flag > here it is `--bind`: HTTP is spoken there
-        serve --pidfile f => `--pidfile`: unknown flag > here it is `--pid-file`
-        report --timeout 3 => `--timeout`: unknown flag > it belongs to a command: `milepost bench --timeout ...`
-        bench --company 5:idle http://h/ => `--company`: unknown flag > its name is `--bad-clients` now
-        bench --certfile a.pem http://h/ => `--certfile`: unknown flag > `milepost bench --help` lists all flags
-        "# }
-    }
-
-    #[test]
     fn shows_the_table_of_a_setting_without_a_flag() {
         said! { r#"
         serve --redirect /a=/b shop:app => `--redirect`: unknown flag > it stands in the configuration file (`--config`), as a table: | [[redirect]] | from = "/old/*" | to = "/new/*" | status = 301
-        serve --reply /ping=200:pong => `--reply`: unknown flag > its name is `respond` now: it stands in the configuration file (`--config`), as a table: | [[respond]] | path = "/ping" | status = 200 | text = "pong"
-        serve --readahead 1M => `--readahead`: unknown flag > its name is `--body-memory-max` now
         "# }
     }
 
@@ -278,20 +327,24 @@ mod tests {
     fn names_what_was_probably_meant() {
         said! { r"
         srve a:b => `srve`: unknown command > did you mean `milepost serve`?
-        shop:app => `shop:app`: unknown command > to serve an application: `milepost serve shop:app`
-        zzz => `zzz`: unknown command > the commands are serve, check, init, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, help, version
+        zzz => `zzz`: unknown command > the commands are serve, check, convert, init, stop, reload, reopen, upgrade, scale, status, report, whatif, bench, completions, reference, help, version
         serve --acept-batch 3 => `--acept-batch`: unknown flag > did you mean `--accept-batch`?
         serve --max-conections=3 => `--max-conections`: unknown flag > did you mean `--max-connections`?
+        status --watch => `--watch`: unknown flag > `milepost status --help` lists all flags
+        report --bogus => `--bogus`: unknown flag > `milepost report --help` lists all flags
+        stop -x => `-x`: unknown flag > `milepost stop --help` lists all flags
+        serve --admin-sokcet x => `--admin-sokcet`: unknown flag > `milepost serve --help` lists all flags
+        report --timeout 3 => `--timeout`: unknown flag > it belongs to a command: `milepost bench --timeout ...`
+        bench --company 5:idle http://h/ => `--company`: unknown flag > its name is `--bad-clients` now
         whatif --objectiv x => `--objectiv`: unknown flag > did you mean `--objective`?
         serve --objective x => `--objective`: unknown flag > it belongs to a command: `milepost whatif --objective ...`
         serve --no-nodelay => `--no-nodelay`: unknown flag > did you mean `--nodelay=false`?
-        serve --no-access-log => `--no-access-log`: unknown flag > did you mean `--access-log=off`?
+        serve --no-error-log => `--no-error-log`: unknown flag > did you mean `--error-log=off`?
         serve --quux => `--quux`: unknown flag > `milepost serve --help` lists all flags
         serve -x => `-x`: unknown flag > `milepost serve --help` lists all flags
         serve --accept_batch 3 => `--accept_batch`: unknown flag > did you mean `--accept-batch`?
         bench --quux http://h/ => `--quux`: unknown flag > `milepost bench --help` lists all flags
         bench compare => `FILE`: is missing > `milepost bench compare before.json after.json`
-        --bind :80 => `--bind`: unknown flag > it belongs to a command: `milepost serve --bind ...`
         completions bsh => `SHELL`: expected one of bash, elvish, fish, powershell, zsh, found `bsh` > did you mean `bash`?
         " }
     }

@@ -318,10 +318,11 @@ fn says_what_is_wrong_with_the_file_itself() {
     );
     fs::write(place.folder.path().join("gunicorn.conf.py"), "import os\n").unwrap();
     let said = place.run("serve -c gunicorn.conf.py shop:app");
-    let hint = "\nhint: a configuration file is TOML, not `*.py`: `accept_batch = 32` and so on\n";
+    let hint = "\nhint: `milepost convert gunicorn.conf.py` writes a milepost.toml of gunicorn's configuration\n";
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
-        said.talk.contains("gunicorn.conf.py:1: not TOML: "),
+        said.talk
+            .contains("gunicorn.conf.py:1: not TOML: this is a Python file"),
         "{said:?}"
     );
     assert!(said.talk.ends_with(hint), "{said:?}");

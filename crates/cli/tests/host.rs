@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cli::{AppFacts, AppHost, Failure, Forked};
@@ -46,6 +46,10 @@ impl AppHost for Refusing {
 
     fn command(&self) -> Vec<OsString> {
         vec!["milepost".into()]
+    }
+
+    fn variables(&self, _: &Path) -> Result<String, Failure> {
+        unreachable!("no file was named")
     }
 
     fn modules(&self) -> Vec<PathBuf> {

@@ -19,7 +19,8 @@ use super::parse::rules::ErrorPageTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
 use super::typed::{
-    CacheRule, Config, ErrorLogForm, FixedReply, Hook, LogForm, PoolConfig, RedirectConfig, Rewrite,
+    CacheRule, Config, ErrorLogForm, FixedReply, Hook, Level, LogForm, PoolConfig, RedirectConfig,
+    Rewrite,
 };
 
 /// What has been understood so far.
@@ -37,6 +38,11 @@ pub(super) struct Draft {
     pub processes: Option<usize>,
     pub reload: bool,
     pub reload_dirs: Vec<Placed<PathBuf>>,
+    pub reload_files: Vec<Placed<PathBuf>>,
+    /// Environment variables of the application.
+    pub env: Vec<Placed<(String, String)>>,
+    /// Of error logs that name none.
+    pub error_level: Level,
     pub cpus: Cpus,
     /// With their texts.
     pub binds: Vec<Placed<(BindName, String)>>,
@@ -67,6 +73,8 @@ pub(super) struct Draft {
     pub error_log_form: ErrorLogForm,
     /// `None`: off.
     pub error_logs: Vec<Placed<Option<ErrorLogTable>>>,
+    /// What is worth saying of flags of other servers.
+    pub notes: Vec<String>,
     origins: BTreeMap<&'static str, Origin>,
 }
 
@@ -163,6 +171,15 @@ impl Draft {
 
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.origins.get(key).is_some_and(|at| *at != Origin::Whole)
+    }
+
+    /// Keys of the settings that variables of others have decided, by the variable.
+    pub(super) fn decided_by_others(&self) -> BTreeMap<String, Vec<&'static str>> {
+        let mut keys: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+        for (key, origin) in self.origins.iter().filter(|(_, at)| at.is_of_others()) {
+            keys.entry(origin.name()).or_default().push(key);
+        }
+        keys
     }
 
     /// Where the first of some settings was written: of those that do not fit each other it is the one to blame.

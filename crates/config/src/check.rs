@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use super::Loaded;
 use super::builder::{Cpus, Draft, Placed};
 use super::fault::{ConfigFault, Origin};
-use super::parse::bind::BindName;
-use super::typed::{App, Bind, Hook, StaticMount};
+use super::parse::bind::{BindName, UnixName};
+use super::typed::{App, Bind, Hook, StaticMount, UnixSocket};
 
 pub use descriptors::open_files_needed;
 
@@ -51,8 +51,9 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     let mut check = Check {
         machine,
         faults: Vec::new(),
-        notes: Vec::new(),
+        notes: draft.notes.clone(),
     };
+    check.variables_of_others(draft);
     // In the order in which users read of faults, and each step after those whose results it takes: routes are
     // known once folders are mounted, drivers once processes are counted, descriptors last of all.
     check.limits(draft);
@@ -118,6 +119,13 @@ impl Check<'_> {
         self.note(format!("{key} has no effect: {why}"));
     }
 
+    /// Nobody looks for them among the settings.
+    fn variables_of_others(&mut self, draft: &Draft) {
+        for (name, keys) in draft.decided_by_others() {
+            self.note(format!("{name} sets {}", keys.join(", ")));
+        }
+    }
+
     fn limits(&mut self, draft: &Draft) {
         let (limits, cache) = (&draft.config.limits, &draft.config.file_cache);
         let head = ("head_bytes_max", limits.head_bytes_max);
@@ -173,6 +181,7 @@ impl Check<'_> {
             factory: draft.factory || name.called,
             app_dir: self.absolute(&draft.app_dir),
             root_path: draft.root_path.clone(),
+            env: Placed::values(&draft.env),
         })
     }
 
@@ -245,7 +254,7 @@ impl Check<'_> {
         for Placed { value, origin } in &draft.binds {
             let (name, text) = value;
             let bind = match name {
-                BindName::Unix(path) => Bind::Unix(path.clone()),
+                BindName::Unix(name) => Bind::Unix(unix_socket(name, draft.config.processes.umask)),
                 BindName::Inherited(name) => Bind::Inherited(name.clone()),
                 BindName::Ip(ip, port) => Bind::Tcp(vec![SocketAddr::new(*ip, *port)]),
                 BindName::Host(host, port) => match self.resolved(host, *port) {
@@ -341,13 +350,22 @@ fn cause(error: &io::Error) -> String {
     crate::failure::plain(error).to_lowercase()
 }
 
+/// Whoever may connect to it, as with gunicorn: its mask is 0 unless it is set.
+fn unix_socket(name: &UnixName, umask: Option<u32>) -> UnixSocket {
+    UnixSocket {
+        path: name.path.clone(),
+        mode: name.mode.unwrap_or(0o777 & !umask.unwrap_or(0)),
+        group: name.group.clone(),
+    }
+}
+
 /// Port 0 is a new port each time.
 fn overlap(a: &Bind, b: &Bind) -> bool {
     match (a, b) {
         (Bind::Tcp(a), Bind::Tcp(b)) => a
             .iter()
             .any(|address| address.port() != 0 && b.contains(address)),
-        (Bind::Unix(a), Bind::Unix(b)) => a == b,
+        (Bind::Unix(a), Bind::Unix(b)) => a.path == b.path,
         (Bind::Inherited(a), Bind::Inherited(b)) => a.is_none() || b.is_none() || a == b,
         _ => false,
     }

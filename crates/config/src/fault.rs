@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::options_table::ENVIRONMENT_PREFIX;
+
 /// One thing that is wrong with the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFault {
@@ -71,6 +73,22 @@ impl ConfigFault {
 impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.origin, self.cause)
+    }
+}
+
+impl Origin {
+    /// A variable that is not ours.
+    pub(crate) fn is_of_others(&self) -> bool {
+        matches!(self, Origin::Environment(name) if !name.starts_with(ENVIRONMENT_PREFIX))
+    }
+
+    /// The name of the flag, the variable or the key; empty for the whole.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Origin::Whole => String::new(),
+            Origin::Toml { key, .. } => key.clone(),
+            Origin::Environment(name) | Origin::Flag(name) => name.clone(),
+        }
     }
 }
 

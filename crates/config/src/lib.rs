@@ -18,6 +18,7 @@ pub mod typed;
 
 mod builder;
 mod check;
+mod foreign;
 mod parse;
 mod reading;
 mod tables;
@@ -26,6 +27,7 @@ use std::path::PathBuf;
 
 pub use check::{Machine, open_files_needed};
 pub use fault::{ConfigFault, Origin};
+pub use foreign::{Conversion, GUNICORN_FLAGS, convert};
 pub use sources::{FlagText, Sources, TomlText};
 pub use telemetry::nearest;
 
@@ -107,10 +109,17 @@ pub fn control(sources: &Sources) -> Result<typed::ControlConfig, Vec<ConfigFaul
     }
 }
 
+/// Flags of other servers that are refused, for those who have no use for the rest.
+pub fn refused_flags(flags: &[FlagText]) -> Vec<ConfigFault> {
+    foreign::translate(flags, foreign::FlagSource::CommandLine).faults
+}
+
 fn draft_of(sources: &Sources) -> (Draft, Vec<ConfigFault>) {
-    let (readings, mut faults) = reading::read(sources);
+    let read = reading::read(sources);
+    let mut faults = read.faults;
     let mut draft = Draft::default();
-    for reading in &readings {
+    draft.notes.extend(read.notes);
+    for reading in &read.readings {
         draft.take(reading, &mut faults);
     }
     (draft, faults)

@@ -9,7 +9,8 @@ mod macros;
 mod migration_hints;
 mod rows;
 
-pub use migration_hints::{Spelling, migration_hint};
+pub use migration_hints::{ForeignValue, Spelling, foreign_flags, known_flag, migration_hint};
+pub(crate) use migration_hints::{Replacement, Target, flag_of, replacement};
 pub(crate) use rows::COMPRESS_TYPES;
 pub use rows::SETTINGS;
 

@@ -9,7 +9,7 @@ pub(crate) mod files;
 mod hooks;
 pub(crate) mod logs;
 pub(crate) mod pools;
-mod processes;
+pub(crate) mod processes;
 pub(crate) mod proxies;
 pub(crate) mod rules;
 pub(crate) mod value;
@@ -28,7 +28,7 @@ pub(crate) use files::{codings, media_types};
 pub(crate) use hooks::hook;
 pub(crate) use logs::{form, interval, keep_len, rotate_size};
 pub(crate) use pools::{overload_timeout, reserve, run_time, slow_pool, threads};
-pub(crate) use processes::{account, control, resident, share, span_or_zero, user};
+pub(crate) use processes::{account, control, resident, share, span_or_zero, umask, user};
 pub(crate) use proxies::{forwarded_headers, groups, peers};
 
 /// What should have been written instead, where that can be said.
@@ -46,13 +46,19 @@ pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
     if module.contains('/') || module.ends_with(".py") {
         let name = module.trim_end_matches(".py").trim_start_matches("./");
         let name = name.replace('/', ".");
-        let attribute = if attribute.is_empty() {
-            "app"
-        } else {
-            attribute
+        let attribute = match attribute {
+            "" => String::new(),
+            attribute => format!(":{attribute}"),
         };
         return hinted(format!(
-            "name the module, not its file: `{name}:{attribute}`"
+            "name the module, not its file: `{name}{attribute}`"
+        ));
+    }
+    if let Some((factory, arguments)) = attribute.split_once('(')
+        && !arguments.starts_with(')')
+    {
+        return hinted(format!(
+            "a factory takes no arguments: write `{module}:{factory}()`, and let it read the environment"
         ));
     }
     let (attribute, called) = match attribute.strip_suffix("()") {
@@ -104,9 +110,12 @@ fn url_of(text: &str) -> Result<String, Hint> {
 /// A folder and the URL that it is mounted under, as `/url=dir`.
 pub(crate) fn mount(text: &str) -> Result<StaticEntry, Hint> {
     let Some((url, dir)) = text.split_once('=') else {
-        return Err(Some(match is_url_path(text) && !text.contains('.') {
-            true => format!("write `{text}=DIR`"),
-            false => format!("write `/static={text}`"),
+        return Err(Some(match text.split_once(':') {
+            Some((url, dir)) if is_url_path(url) && !dir.is_empty() => {
+                format!("write `{url}={dir}`")
+            }
+            _ if is_url_path(text) && !text.contains('.') => format!("write `{text}=DIR`"),
+            _ => format!("write `/static={text}`"),
         }));
     };
     if !is_url_path(url) {
@@ -117,6 +126,24 @@ pub(crate) fn mount(text: &str) -> Result<StaticEntry, Hint> {
         url: url.trim_end_matches('/').to_owned(),
         dir: folder(dir)?,
     })
+}
+
+/// An environment variable; the system's calls allow everything else.
+pub(crate) fn env(text: &str) -> Result<(String, String), Hint> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !text.contains('\0') => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err(None),
+    }
+}
+
+/// A file; whether there is one is another question.
+pub(crate) fn file(text: &str) -> Result<PathBuf, Hint> {
+    match text.is_empty() || text.ends_with('/') {
+        true => hinted("name a file"),
+        false => Ok(PathBuf::from(text)),
+    }
 }
 
 /// A file's name without folders.

@@ -8,12 +8,13 @@ use std::ops::Range;
 use toml_edit::{Document, Item, Key, Table, TableLike, Value};
 
 use super::fault::{ConfigFault, Origin};
+use super::foreign::{FlagSource, translate};
 use super::nearest;
 use super::options_table::{
     self, ENVIRONMENT_PREFIX, SETTINGS, Setting, SettingKind, Spelling, migration_hint, setting,
 };
 use super::parse::did_you_mean;
-use super::sources::{Sources, TomlText};
+use super::sources::{FlagText, OTHERS_VARIABLES, Sources, TomlText};
 use super::tables::{KeyPlace, SettingTable};
 
 /// One setting as one source has it.
@@ -52,26 +53,56 @@ impl SettingValue {
     }
 }
 
-/// All readings: defaults, TOML, environment, flags.
-pub(super) fn read(sources: &Sources) -> (Vec<SettingReading>, Vec<ConfigFault>) {
-    let mut faults = Vec::new();
-    let mut readings = defaults();
+/// What all sources say.
+#[derive(Default)]
+pub(super) struct Readings {
+    /// In rising precedence.
+    pub readings: Vec<SettingReading>,
+    pub faults: Vec<ConfigFault>,
+    /// What is worth saying of flags of other servers.
+    pub notes: Vec<String>,
+}
+
+/// All readings: defaults, PORT and WEB_CONCURRENCY, TOML, GUNICORN_CMD_ARGS, our variables, flags.
+pub(super) fn read(sources: &Sources) -> Readings {
+    let mut all = Readings {
+        readings: defaults(),
+        ..Readings::default()
+    };
+    all.readings.extend(variables_of_others(sources));
     if let Some(toml) = &sources.toml {
         let mut file = TomlFile {
             toml,
-            readings: &mut readings,
-            faults: &mut faults,
+            readings: &mut all.readings,
+            faults: &mut all.faults,
         };
         file.read();
     }
+    flags(&sources.gunicorn_flags, FlagSource::Variable, &mut all);
     for (name, value) in &sources.environment {
-        match variable(name, value, &readings) {
-            Ok(reading) => readings.extend(reading),
-            Err(fault) => faults.push(fault),
+        match variable(name, value, &all.readings) {
+            Ok(reading) => all.readings.extend(reading),
+            Err(fault) => all.faults.push(fault),
         }
     }
-    flags(sources, &mut readings);
-    (readings, faults)
+    flags(&sources.flags, FlagSource::CommandLine, &mut all);
+    all
+}
+
+/// What platforms such as Heroku set: an address on all interfaces, a number of processes.
+fn variables_of_others(sources: &Sources) -> impl Iterator<Item = SettingReading> {
+    OTHERS_VARIABLES.into_iter().filter_map(|(name, key)| {
+        let value = sources.environment.get(name)?.trim();
+        let text = match name {
+            _ if value.is_empty() => return None,
+            "PORT" => format!("0.0.0.0:{value}"),
+            _ => value.to_owned(),
+        };
+        let origin = Origin::Environment(name.to_owned());
+        let setting = setting(key).expect("the variables of others are settings of ours");
+        let entries = vec![SettingValue::text(text, origin)];
+        Some(SettingReading { setting, entries })
+    })
 }
 
 fn defaults() -> Vec<SettingReading> {
@@ -144,15 +175,20 @@ fn is_of_others(key: &str) -> bool {
     OURS.contains(&key) || is_link("SERVICE") || is_link("PORT")
 }
 
-fn flags(sources: &Sources, readings: &mut Vec<SettingReading>) {
+fn flags(used: &[FlagText], source: FlagSource, all: &mut Readings) {
+    let translation = translate(used, source);
+    all.faults.extend(translation.faults);
+    all.notes.extend(translation.notes);
     for setting in SETTINGS {
-        let used = sources.flags.iter().filter(|flag| flag.key == setting.key);
-        let origin = || Origin::Flag(setting.flag_said());
+        let used = translation
+            .flags
+            .iter()
+            .filter(|flag| flag.key == setting.key);
         let entries: Vec<_> = used
-            .map(|flag| SettingValue::text(&flag.text, origin()))
+            .map(|flag| SettingValue::text(&flag.text, flag.origin.clone()))
             .collect();
         if !entries.is_empty() {
-            readings.push(SettingReading { setting, entries });
+            all.readings.push(SettingReading { setting, entries });
         }
     }
 }
@@ -177,6 +213,7 @@ fn named_twice(
     let first = same_setting
         .flat_map(|reading| &reading.entries)
         .map(SettingValue::origin)
+        .filter(|other| !other.is_of_others())
         .find(|other| std::mem::discriminant(*other) == source);
     first.map_or(Ok(()), |first| {
         let text = format!("the same setting as {first}");
@@ -192,26 +229,55 @@ struct TomlFile<'r> {
 
 /// What to say of a file that is of another form by its name: those of gunicorn and uWSGI.
 fn other_form(file: &str) -> Option<String> {
-    let endings = [".py", ".ini", ".json", ".yaml", ".yml", ".xml"];
+    let endings = [".ini", ".json", ".yaml", ".yml", ".xml"];
     let ending = endings.into_iter().find(|ending| file.ends_with(ending))?;
     Some(format!(
         "a configuration file is TOML, not `*{ending}`: `accept_batch = 32` and so on"
     ))
 }
 
+/// What to say of `bind = 127.0.0.1:8000`: a text without quotation marks in the line with this byte.
+fn unquoted(text: &str, at: usize) -> Option<String> {
+    let before = text.get(..at)?;
+    let line = text[before.rfind('\n').map_or(0, |end| end + 1)..]
+        .lines()
+        .next()?;
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.split('#').next()?.trim());
+    let is_text = !value.is_empty() && !value.contains(['"', '\'', '[', '{', '\\']);
+    setting(key).filter(|_| is_text)?;
+    Some(format!(
+        "text stands in quotation marks: `{key} = \"{value}\"`"
+    ))
+}
+
 impl TomlFile<'_> {
     fn read(&mut self) {
+        let file = &self.toml.file;
+        // Simple lines of Python are TOML as well: they would be read with half of their meaning.
+        if file.ends_with(".py") {
+            let hint = format!(
+                "`milepost convert {file}` writes a milepost.toml of gunicorn's configuration"
+            );
+            let fault = self.fault(None, "", "not TOML: this is a Python file");
+            self.faults.push(fault.with_hint(hint));
+            return;
+        }
         let document = match Document::parse(self.toml.text.as_str()) {
             Ok(document) => document,
             Err(error) => {
                 let message = error.message().replace('\n', ", ");
                 let fault = self.fault(error.span(), "", format!("not TOML: {message}"));
-                self.faults
-                    .push(fault.with_hint_maybe(other_form(&self.toml.file)));
+                let hint = other_form(&self.toml.file)
+                    .or_else(|| unquoted(&self.toml.text, error.span()?.start));
+                self.faults.push(fault.with_hint_maybe(hint));
                 return;
             }
         };
-        let table = document.as_table();
+        self.keys(document.as_table());
+    }
+
+    fn keys(&mut self, table: &dyn TableLike) {
         for (name, item) in table.iter() {
             let place = table.key(name).and_then(Key::span).or_else(|| item.span());
             let reading = match setting(name) {
@@ -224,7 +290,13 @@ impl TomlFile<'_> {
             };
             match reading {
                 Ok(reading) => self.readings.push(reading),
-                Err(fault) => self.faults.push(fault),
+                Err(fault) => {
+                    self.faults.push(fault);
+                    // Settings in a table of this name are not lost on the reader: their faults are told as well.
+                    if let Some(inner) = item.as_table_like().filter(|_| setting(name).is_none()) {
+                        self.keys(inner);
+                    }
+                }
             }
         }
     }

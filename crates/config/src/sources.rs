@@ -7,15 +7,23 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::options_table::SETTINGS;
+use crate::options_table::known_flag;
+
+/// Variables of platforms and other servers, with the settings that they are: they come right after the defaults.
+pub const OTHERS_VARIABLES: [(&str, &str); 2] =
+    [("PORT", "bind"), ("WEB_CONCURRENCY", "processes")];
 
 /// Everything written, for [`super::load`]. As JSON it goes to other processes of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
     /// The configuration file, if there is one.
     pub toml: Option<TomlText>,
-    /// Environment variables; those that do not begin with `MILEPOST_` are ignored.
+    /// Environment variables; those that neither begin with `MILEPOST_` nor are among [`OTHERS_VARIABLES`] are
+    /// ignored.
     pub environment: BTreeMap<String, String>,
+    /// Flags in `GUNICORN_CMD_ARGS`.
+    #[serde(default, deserialize_with = "known_flags")]
+    pub gunicorn_flags: Vec<FlagText>,
     /// Flags and positional arguments, in the order given.
     #[serde(deserialize_with = "known_flags")]
     pub flags: Vec<FlagText>,
@@ -33,7 +41,7 @@ pub struct TomlText {
 /// One use of a flag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlagText {
-    /// Key of the setting in the table.
+    /// Key of the setting in the table, or a name that [`super::options_table::known_flag`] gives.
     pub key: &'static str,
     /// Its value; repeated flags come once each.
     pub text: String,
@@ -48,8 +56,7 @@ fn known_flags<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<FlagText>, D::Err
     }
     let written = Vec::<WrittenFlag>::deserialize(from)?.into_iter();
     let known = written.filter_map(|WrittenFlag { key, text }| {
-        let setting = SETTINGS.iter().find(|setting| setting.key == key)?;
-        let key = setting.key;
+        let key = known_flag(&key)?;
         Some(FlagText { key, text })
     });
     Ok(known.collect())

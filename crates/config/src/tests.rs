@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::options_table::{FlagForm, SETTINGS, setting};
-use super::typed::{Bind, Config, LogForm, LogTarget, PoolConfig};
+use super::typed::{Bind, Config, LogForm, LogTarget, PoolConfig, UnixSocket};
 use super::{FlagText, Loaded, Machine, Sources, TomlText, load};
 
 /// A machine of four processors where `missing` is the only folder that is not there.
@@ -83,6 +83,7 @@ fn sources(toml: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> 
             text: toml.to_owned(),
         }),
         environment: environment.iter().map(pair).collect(),
+        gunicorn_flags: Vec::new(),
         flags: flags.iter().map(|(key, text)| flag(key, text)).collect(),
     }
 }
@@ -188,7 +189,11 @@ mod precedence {
         let flags = [("bind", "unix:a.sock"), ("bind", "8000")];
         assert_eq!(
             good(toml, &env, &flags).config.binds[0],
-            Bind::Unix("a.sock".into())
+            Bind::Unix(UnixSocket {
+                path: "a.sock".into(),
+                mode: 0o777,
+                group: None,
+            })
         );
         assert_eq!(good(toml, &env, &flags).config.binds.len(), 2);
     }

@@ -139,10 +139,21 @@ pub enum Bind {
     /// `host:port` or `[v6]:port`; a name may stand for several addresses.
     Tcp(Vec<SocketAddr>),
     /// `unix:path`
-    Unix(PathBuf),
+    Unix(UnixSocket),
     /// `systemd` or `systemd:NAME`: sockets that the service manager listens on already (LISTEN_FDS), all of
     /// them or those of that name.
     Inherited(Option<String>),
+}
+
+/// A unix socket that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Its file.
+    pub path: PathBuf,
+    /// The file's rights, nine bits: to connect is to write.
+    pub mode: u32,
+    /// The file's group, by name or number; `None`: that of the server.
+    pub group: Option<String>,
 }
 
 /// Which driver gets a connection, where the kernel can be told.
@@ -200,6 +211,8 @@ pub struct App {
     pub app_dir: PathBuf,
     /// SCRIPT_NAME: the URL prefix that the application is mounted under, without a trailing slash.
     pub root_path: String,
+    /// Environment variables that are set before the import.
+    pub env: Vec<(String, String)>,
 }
 
 /// `--static /url=dir`

@@ -1,7 +1,7 @@
 //! What the supervisor and the processes that serve have in common.
 //!
 //! The `channel` between them and its messages, the `payload` that a process reads at its start, sockets before they
-//! serve (`listen`), and the counters in shared memory (`stats`), which the processes write and the supervisor reads.
+//! serve (`listen`, `unix_listen`), and the counters in shared memory (`stats`), which the processes write and the supervisor reads.
 //! `pidfile` names the supervisor to other programs. Starts no process and serves no client.
 
 #![deny(unsafe_code)]
@@ -11,6 +11,7 @@ pub mod listen;
 pub mod payload;
 pub mod pidfile;
 pub mod stats;
+pub mod unix_listen;
 
 pub use channel::{
     Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,

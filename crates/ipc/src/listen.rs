@@ -1,4 +1,5 @@
-//! Listening sockets: one for each address and driver, on one port by SO_REUSEPORT; one for each unix path.
+//! Listening sockets: one for each address and driver, on one port by SO_REUSEPORT. Unix sockets are made by
+//! `unix_listen`.
 //!
 //! Takes the configured addresses, gives listening sockets known by (address, index). Refuses an
 //! address that another program already listens on, because SO_REUSEPORT would silently share it.
@@ -6,21 +7,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, Type};
 
 use config::failure::StartFault;
 use config::typed::{Bind, Config, Listen};
-
-/// Removes files of unix sockets; one that is gone already is no fault.
-pub fn remove_files(paths: &[PathBuf]) {
-    for path in paths {
-        let _ = std::fs::remove_file(path);
-    }
-}
 
 /// Makes a listening TCP socket ignore those who want to begin a connection; everything else it gets
 /// goes on. A classic BPF program over the TCP header: drop what has SYN set and ACK not.
@@ -119,40 +111,6 @@ fn wants_v4_too(address: SocketAddr, config: &Config) -> bool {
     })
 }
 
-/// A socket with its file, that does not listen yet.
-pub fn bind_unix(path: &Path) -> io::Result<Socket> {
-    remove_stale(path)?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    Ok(socket)
-}
-
-/// Removes a socket file without a listener; anything else is left alone.
-///
-/// # Errors
-/// `AlreadyExists` for another kind of file, `AddrInUse` where another program listens, or the system's.
-pub fn remove_stale(path: &Path) -> io::Result<()> {
-    // What is not there, or cannot be seen, is for `bind` to say.
-    let Ok(found) = std::fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !found.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "a file that is not a socket is there",
-        ));
-    }
-    // Without waiting: a socket whose queue is full has a listener, and is not to be removed.
-    let probe = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-    match probe.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-        _ => Err(io::ErrorKind::AddrInUse.into()),
-    }
-}
-
 /// Begins to listen, or changes the backlog of a socket that listens already.
 pub fn listen_on(socket: &Socket, listen: &Listen) -> io::Result<()> {
     socket.listen(i32::try_from(listen.backlog).unwrap_or(i32::MAX))
@@ -184,42 +142,5 @@ pub fn tcp_fault(address: SocketAddr, error: &io::Error) -> StartFault {
             fault.with_hint("this machine has no such address; `0.0.0.0` stands for all of them")
         }
         _ => fault,
-    }
-}
-
-/// The same for a path.
-pub fn unix_fault(path: &Path, error: &io::Error) -> StartFault {
-    let fault = StartFault::of_io(format!("cannot listen on `unix:{}`", path.display()), error);
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            fault.with_hint("another program listens there; choose another path")
-        }
-        io::ErrorKind::AlreadyExists => fault.with_hint("choose another path, or remove the file"),
-        io::ErrorKind::NotFound => fault.with_hint("the folder must exist"),
-        io::ErrorKind::PermissionDenied => {
-            fault.with_hint("this user must be allowed to write to the folder")
-        }
-        _ => fault,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn takes_over_a_stale_unix_socket_but_no_other_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.sock");
-        drop(bind_unix(&path).unwrap());
-        let again = bind_unix(&path).unwrap();
-        listen_on(&again, &Listen::default()).unwrap();
-        let alive = bind_unix(&path).unwrap_err();
-        assert_eq!(alive.kind(), io::ErrorKind::AddrInUse);
-        let file = dir.path().join("file");
-        std::fs::write(&file, "x").unwrap();
-        let kind = bind_unix(&file).unwrap_err().kind();
-        assert_eq!(kind, io::ErrorKind::AlreadyExists);
-        assert_eq!(std::fs::read_to_string(file).unwrap(), "x");
     }
 }

@@ -63,6 +63,10 @@ mod tests {
                 text: "threads = 3\n".into(),
             }),
             environment: BTreeMap::from([("MILEPOST_DRIVERS".into(), "2".into())]),
+            gunicorn_flags: vec![FlagText {
+                key: "timeout",
+                text: "30".into(),
+            }],
             flags: vec![FlagText {
                 key: "app",
                 text: "shop:app".into(),

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cli::{AppFacts, AppHost, Failure, Forked};
@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use server::handler::Handler;
 
 use crate::wsgi::Wsgi;
-use crate::{command, fork, import, modules, visit};
+use crate::{command, evaluate, fork, import, modules, visit};
 
 /// The interpreter that has loaded this module.
 pub struct Host {
@@ -98,6 +98,10 @@ impl AppHost for Host {
     fn command(&self) -> Vec<OsString> {
         let own = || Python::attach(|py| command::own(py, &self.started_in));
         self.program.clone().unwrap_or_else(own)
+    }
+
+    fn variables(&self, file: &Path) -> Result<String, Failure> {
+        Python::attach(|py| evaluate::variables(py, file))
     }
 
     fn modules(&self) -> Vec<PathBuf> {

@@ -28,8 +28,10 @@ class Fault(Exception):
         self.cause, self.hint, self.detail = cause, hint, detail
 
 
-def load(module_name, attribute, is_factory, folder):
-    """Imports the module and gives the application in it. `folder` becomes the first of sys.path."""
+def load(module_name, attribute, is_factory, folder, environment):
+    """Imports the module and gives the application in it. `folder` becomes the first of sys.path, and the pairs of
+    `environment` become environment variables."""
+    os.environ.update(environment)
     module = imported(module_name, folder)
     application = find(module, module_name, attribute)
     if is_factory:
@@ -111,6 +113,9 @@ def first_line(error):
 def other_modules(module_name, folder):
     if module_name.endswith(".py"):
         return f"leave out the ending: `{module_name[:-3].replace('/', '.')}`"
+    parent, _, leaf = module_name.rpartition(".")
+    if hasattr(sys.modules.get(parent), leaf):
+        return f"did you mean `{parent}:{leaf}`?"
     if "/" in module_name:
         return f"write folders with dots: `{module_name.replace('/', '.')}`"
     names = "`, `".join(modules_in(folder))
@@ -152,10 +157,20 @@ def find(module, module_name, attribute):
 
 def candidates(module, module_name):
     """Names in the module that look like applications or factories of them."""
-    found = [hit for name, value in list(vars(module).items()) if (hit := candidate(module, name, value))]
+    names = [pair for pair in list(vars(module).items()) if not is_of_package(*pair)]
+    found = [hit for name, value in names if (hit := candidate(module, name, value))]
     found.sort(key=lambda name: "app" not in name)
     names = " or ".join(f"`{module_name}:{name}`" for name in found[:NAMES_LEN_MAX])
     return f"did you mean {names}?" if names else "nothing in the module looks like a WSGI application"
+
+
+def is_of_package(name, value):
+    """It was imported from an installed package, as Flask's `request`: no application of this module's author."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None) or ""
+        if "-packages" in file and vars(module).get(name) is value:
+            return True
+    return False
 
 
 def candidate(module, name, value):

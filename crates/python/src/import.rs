@@ -36,7 +36,13 @@ pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>,
         attribute => format!("{}:{attribute}", app.module),
     };
     let folder = folder(app);
-    let asked = (&app.module, &app.attribute, app.factory, folder.as_os_str());
+    let asked = (
+        &app.module,
+        &app.attribute,
+        app.factory,
+        folder.as_os_str(),
+        &app.env,
+    );
     let loaded = functions(py).and_then(|import| import.getattr("load")?.call1(asked));
     loaded.map_err(|error| failure(py, &what, &error))
 }
@@ -86,7 +92,10 @@ fn failure(py: Python<'_>, what: &str, error: &PyErr) -> Failure {
 }
 
 /// Cause, hint and traceback of a `Fault` of import.py; texts that are no UTF-8 as far as they are.
-fn told(py: Python<'_>, error: &PyErr) -> Option<(String, Option<String>, Option<String>)> {
+pub(crate) fn told(
+    py: Python<'_>,
+    error: &PyErr,
+) -> Option<(String, Option<String>, Option<String>)> {
     let value = error.value(py);
     let text = |name: &str| -> Option<String> {
         let text = value.getattr(name).ok().filter(|text| !text.is_none())?;
@@ -144,6 +153,7 @@ mod tests {
             factory: rest.ends_with("()"),
             app_dir: PathBuf::from(folder.path()),
             root_path: String::new(),
+            env: Vec::new(),
         };
         Python::initialize();
         Python::attach(|py| {
@@ -181,6 +191,7 @@ mod tests {
         t_none.sub:app | no module `t_none` in / | holds |
         t_good.py | no module | `t_good` |
         src/t_good:app | no module | `src.t_good` |
+        t_good.app | no module `t_good.app` in / | did you mean `t_good:app`? |
         t_good:ap | `t_good` has no attribute `ap` (/ | `t_good:app` or `t_good:create_app()` |
         t_good:s.ap | `t_good.s` has no attribute `ap` | did you mean |
         t_raises_not:app | no module `t_raises_not` | holds |

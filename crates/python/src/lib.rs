@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod command;
+mod evaluate;
 mod host;
 mod import;
 

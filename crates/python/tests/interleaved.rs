@@ -122,6 +122,7 @@ fn application() -> Arc<dyn Handler> {
         factory: false,
         app_dir: folder.path().to_owned(),
         root_path: String::new(),
+        env: Vec::new(),
     };
     let facts = AppFacts {
         multithread: true,

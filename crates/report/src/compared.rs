@@ -201,7 +201,7 @@ mod tests {
             (1_000, 400_000),
             fast,
             200,
-            Some("GET /a: median 201 ms before, 25.6 ms after"),
+            Some("GET /a: median 199 ms before, 25.4 ms after"),
         );
         check((1_000, 400_000), fast, 15, None);
         check(fast, fast, 2_000, None);

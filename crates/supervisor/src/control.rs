@@ -30,7 +30,7 @@ pub use clients::ClientId;
 use clients::{CLIENTS_LEN_MAX, ControlClients};
 use config::failure::{Failure, StartFault, plain};
 use config::typed;
-use ipc::listen;
+use ipc::unix_listen;
 use lock::{Lock, NoLock};
 pub use messages::{Outcome, Request};
 use place::{Entry, Who};
@@ -309,10 +309,12 @@ fn open_at(entry: &Entry, lock: &Path, uids: &[u32]) -> Result<Control, Trouble>
 /// Removes a socket that nobody listens on.
 fn make_way(path: &Path) -> Result<(), Trouble> {
     // The lock says that no supervisor listens there, but a path that was named may be anybody's.
-    let cause = match listen::remove_stale(path).map_err(|error| (error.kind(), error)) {
+    let cause = match unix_listen::remove_stale(path).map_err(|error| (error.kind(), error)) {
         Ok(()) => return Ok(()),
         Err((io::ErrorKind::AlreadyExists, _)) => "it is there already, and is no socket",
-        Err((io::ErrorKind::AddrInUse, _)) => "another program listens there",
+        Err((io::ErrorKind::AddrInUse | io::ErrorKind::ResourceBusy, _)) => {
+            "another program listens there"
+        }
         Err((_, error)) => return Err(Trouble::Unusable(error)),
     };
     Err(Trouble::Taken(fault(path, cause, "name another path")))

@@ -7,6 +7,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::unistd::{
@@ -142,6 +143,23 @@ pub(crate) fn give_file(path: &Path, identity: &UserIdentity) -> io::Result<()> 
     std::os::unix::fs::lchown(path, Some(identity.uid), Some(identity.gid))
 }
 
+/// Gives the file of a unix socket to the user. The group stays if the configuration names one, which is one that the
+/// process did not have.
+pub(crate) fn give_socket_file(path: &Path, identity: &UserIdentity) -> io::Result<()> {
+    let own = rustix::process::getegid().as_raw();
+    let has_own = std::fs::symlink_metadata(path)?.gid() == own;
+    let gid = has_own.then_some(identity.gid);
+    std::os::unix::fs::lchown(path, Some(identity.uid), gid)
+}
+
+/// The number of a group, by name or number.
+///
+/// # Errors
+/// There is no such group.
+pub(crate) fn group_id(group: &str) -> Result<u32, StartFault> {
+    resolve_group(group).map(Gid::as_raw)
+}
+
 /// The same for an open one.
 pub(crate) fn give_descriptor(file: BorrowedFd<'_>, identity: &UserIdentity) -> io::Result<()> {
     // Sockets share an address only with those of the same user, and this is what makes it theirs.
@@ -243,13 +261,12 @@ fn lookup_fault(kind: &str, name: &str, error: nix::Error) -> StartFault {
 mod tests {
     use std::fs;
     use std::net::{SocketAddr, TcpStream};
-    use std::os::unix::fs::MetadataExt;
     use std::process::Command;
     use std::time::Instant;
 
     use super::*;
     use crate::sockets::Sockets;
-    use config::typed::{Bind, Config};
+    use config::typed::{Bind, Config, UnixSocket};
 
     #[test]
     fn finds_users_and_groups_by_name_and_number() {
@@ -368,7 +385,14 @@ mod tests {
         for port in (512..1024).rev() {
             let at = SocketAddr::from(([127, 0, 0, 1], port));
             let config = Config {
-                binds: vec![Bind::Tcp(vec![at]), Bind::Unix(unix.to_owned())],
+                binds: vec![
+                    Bind::Tcp(vec![at]),
+                    Bind::Unix(UnixSocket {
+                        path: unix.to_owned(),
+                        mode: 0o660,
+                        group: None,
+                    }),
+                ],
                 ..Config::default()
             };
             if let Ok(sockets) = Sockets::open(&config, Vec::new(), 2, Instant::now()) {

@@ -213,7 +213,12 @@ impl Supervisor<'_> {
         if self.plan.next() == Some(id) && self.plan.serving().is_some() {
             self.next_failed(failure);
         } else {
-            say(&failure.message);
+            // Each attempt of each process fails alike. Before the first success, the last words say it (`give_up`).
+            let last = self.last_failure();
+            let is_news = last.is_none_or(|last| last.message != failure.message);
+            if is_news && self.plan.serving().is_some() {
+                say(&failure.message);
+            }
             self.note_failure(failure);
         }
     }

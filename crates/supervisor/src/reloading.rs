@@ -284,7 +284,8 @@ impl Supervisor<'_> {
             .into_iter()
             .chain(development.dirs.clone())
             .collect();
-        let files: Vec<_> = self.around.config_file.clone().into_iter().collect();
+        let config_file = self.around.config_file.iter();
+        let files: Vec<_> = config_file.chain(&development.files).cloned().collect();
         let now = telemetry::now();
         match &mut self.file_watcher {
             Some(watch) => watch.extend(&folders, &files, now),

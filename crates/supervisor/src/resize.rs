@@ -162,6 +162,7 @@ mod tests {
                 factory: false,
                 app_dir: "/".into(),
                 root_path: String::new(),
+                env: Vec::new(),
             }),
             pools: vec![PoolConfig::default(), reports],
             ..Config::default()

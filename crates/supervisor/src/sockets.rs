@@ -24,7 +24,6 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +36,7 @@ use crate::service_manager::{InheritedSocket, listens_on};
 use config::failure::StartFault;
 use config::typed::Config;
 use ipc::listen;
+use ipc::unix_listen::SocketFile;
 use ipc::{ListenerId, ListenerInfo};
 
 pub(crate) use change::Change;
@@ -188,15 +188,15 @@ impl Sockets {
                 privileges::give_descriptor(socket, identity)?;
             }
         }
-        for path in self.files() {
-            privileges::give_file(&path, identity)?;
+        for file in self.files() {
+            privileges::give_socket_file(&file.path, identity)?;
         }
         Ok(())
     }
 
     /// Removes the files of unix sockets: nobody new finds them. The sockets stay open.
     pub(crate) fn remove_files(&self) {
-        listen::remove_files(&self.files());
+        self.files().for_each(SocketFile::remove);
     }
 
     /// Ends the listening of all sockets of ours, in whichever process they are open: one that the application
@@ -231,11 +231,9 @@ impl Sockets {
         sockets.chain(self.spare.iter().map(|spare| spare.socket.as_fd()))
     }
 
-    fn files(&self) -> Vec<PathBuf> {
-        self.groups
-            .values()
-            .filter_map(ListenerGroup::file)
-            .collect()
+    fn files(&self) -> impl Iterator<Item = &SocketFile> {
+        let groups = self.groups.values();
+        groups.filter_map(|group| group.file.as_ref())
     }
 
     /// Every TCP socket of ours, those included that only processes may still have open.

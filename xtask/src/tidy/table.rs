@@ -277,7 +277,14 @@ pub(super) const CRATES: [CrateRule; 17] = [
         name: "config",
         package: "milepost-config",
         ours: &["http", "telemetry", "queueing"],
-        others: Others::Only(&["globset", "ipnet", "mime_guess", "serde", "toml_edit"]),
+        others: Others::Only(&[
+            "globset",
+            "ipnet",
+            "mime_guess",
+            "serde",
+            "shlex",
+            "toml_edit",
+        ]),
         forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
     },
     CrateRule {

@@ -93,14 +93,6 @@ pub(crate) fn command() -> Command {
         .mut_arg("follow", |arg| arg.short('f'))
 }
 
-/// Whether the subcommand has this flag.
-pub(crate) fn has_flag(command: &Command, flag: &str) -> bool {
-    let name = flag.trim_start_matches('-');
-    command
-        .get_arguments()
-        .any(|arg| arg.get_long() == Some(name))
-}
-
 /// The options that the flags say.
 ///
 /// # Errors

@@ -17,8 +17,8 @@ use crate::inputs::title;
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};
 use bar::Bar;
+pub(crate) use flags::command;
 use flags::{Options, Page};
-pub(crate) use flags::{command, has_flag};
 
 pub(crate) fn run(matches: &ArgMatches) -> i32 {
     let options = match flags::options(matches) {

@@ -6,7 +6,7 @@ use super::{Check, shares};
 use crate::builder::{Draft, Placed};
 use crate::fault::Origin;
 use crate::parse::logs::AccessLogTable;
-use crate::typed::{AccessLog, Bind, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs, PeerSet};
+use crate::typed::{AccessLog, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs, PeerSet};
 
 impl Check<'_> {
     /// The access logs; `routes` are the names that filters may have.
@@ -53,7 +53,7 @@ impl Check<'_> {
             logs.push(ErrorLog {
                 target: log.to.clone(),
                 form: log.format.unwrap_or(draft.error_log_form),
-                levels: log.levels(),
+                levels: log.levels(draft.error_level),
             });
         }
         if logs.is_empty() {

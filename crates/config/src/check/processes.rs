@@ -1,7 +1,7 @@
 //! Do processes hold together? How many of them and of their drivers, and what is set in vain.
 
 use super::Check;
-use crate::builder::Draft;
+use crate::builder::{Draft, Placed};
 use crate::parse::bind::UNIX_PATH_BYTES_MAX;
 use crate::typed::{Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers};
 
@@ -70,10 +70,17 @@ impl Check<'_> {
                 dirs.push(dir);
             }
         }
-        if !draft.reload && !dirs.is_empty() {
-            self.vain("reload_dir", "reload is off");
+        let files: Vec<_> = Placed::values(&draft.reload_files);
+        let files: Vec<_> = files.iter().map(|file| self.absolute(file)).collect();
+        for (key, is_empty) in [
+            ("reload_dir", dirs.is_empty()),
+            ("reload_file", files.is_empty()),
+        ] {
+            if !draft.reload && !is_empty {
+                self.vain(key, "reload is off");
+            }
         }
-        draft.reload.then_some(Development { dirs })
+        draft.reload.then_some(Development { dirs, files })
     }
 
     /// Commands come from any folder, so the name is a whole one.

@@ -164,6 +164,26 @@ impl Setting {
         Some(text.to_owned())
     }
 
+    /// Texts as a value of TOML.
+    pub fn toml_value(&self, texts: &[&str]) -> String {
+        let quoted = |text: &&str| toml_edit::Value::from(*text).to_string();
+        let last = texts.last().copied().unwrap_or_default();
+        let is_bare = match self.kind {
+            SettingKind::Switch { .. } => matches!(last, "true" | "false"),
+            SettingKind::List { .. } if texts.len() > 1 => {
+                let texts: Vec<String> = texts.iter().map(quoted).collect();
+                return format!("[{}]", texts.join(", "));
+            }
+            _ => last
+                .parse::<u32>()
+                .is_ok_and(|number| number.to_string() == last),
+        };
+        match is_bare {
+            true => last.to_owned(),
+            false => quoted(&last),
+        }
+    }
+
     /// The placeholder of its kind, and what a value looks like in TOML.
     fn words(&self) -> (&'static str, &'static str) {
         match self.kind {

@@ -23,8 +23,8 @@ use crate::parse::rules::ErrorPageTable;
 use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
-    CacheRule, ErrorLogForm, FixedReply, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite,
-    Steering,
+    CacheRule, ErrorLogForm, FixedReply, Level, LogOverflow, PROCESSES_MAX, RedirectConfig,
+    Rewrite, Steering,
 };
 
 const NONE: u64 = 0;
@@ -64,6 +64,11 @@ settings! {
     /// The prefix moves from the front of PATH_INFO to SCRIPT_NAME. Paths without the prefix stay as they are.
     root_path in Application { aliases: &["url_path_prefix"], placeholder: "PATH" }
         = text("a URL path (as `/shop`)", parse::root_path) => root_path;
+    /// Environment variable of the application, as NAME=VALUE (repeatable)
+    /// The server sets the variables before it imports the application. In TOML the setting may also be a table:
+    /// `[env]` with `NAME = "value"`.
+    env in Application { short: Some('e'), aliases: &["raw_env"], placeholder: "NAME=VALUE" }
+        = list("NAME=VALUE", ListForm::Pairs, parse::env) => env;
     /// Pass TRACE requests to the application instead of answering 405
     /// A TRACE response repeats the request with its cookies and credentials, so scripts and logs can see them.
     /// Files and the server's own pages always answer 405.
@@ -142,7 +147,8 @@ settings! {
     /// Address to listen on (repeatable)
     /// HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH or systemd. `:PORT` means every IPv4 address, a port alone
     /// means 127.0.0.1, and port 0 means a free port. The server resolves a name at start-up, to all its
-    /// addresses. `systemd` means every socket that the service manager has opened (LISTEN_FDS), and
+    /// addresses. Behind a unix socket's path, `mode=0660` sets the rights of the socket and `group=www-data` its
+    /// group; without a mode every user may connect, as far as `umask` lets them. `systemd` means every socket that the service manager has opened (LISTEN_FDS), and
     /// `systemd:NAME` means those of that name (FileDescriptorName).
     bind in Listening { short: Some('b'), placeholder: "ADDRESS", default: "127.0.0.1:8000", is_daily: true }
         = list(ADDRESS, ListForm::Texts, parse::address) => binds;
@@ -223,6 +229,11 @@ settings! {
     /// Group to run as, by name or number, or off for the user's own
     group in Processes { placeholder: "GROUP", default: "off" }
         = text("a group's name or number, or `off`", parse::account) => config.processes.group;
+    /// File mode creation mask of the serving processes, in octal, or off
+    /// Unix sockets without a `mode` of their own get 0777 without these bits. With `off` the mask is the one of
+    /// the start, and unix sockets get 0777.
+    umask in Processes { short: Some('m'), placeholder: "MODE", default: "off" }
+        = text("an octal number from 0 to 0777 (as `027`), or `off`", parse::umask) => config.processes.umask;
     /// Import the application once and fork the serving processes from it
     /// The processes share the memory of the import until they change it. The application must not start threads
     /// during its import, and connections that it opens there are shared by all processes. A replaced process is
@@ -272,6 +283,9 @@ settings! {
     /// Additional folder for `reload` to watch (repeatable)
     reload_dir in Processes { placeholder: "DIR" }
         = list("a folder", ListForm::Texts, parse::folder) => reload_dirs;
+    /// Additional file for `reload` to watch (repeatable)
+    reload_file in Processes { aliases: &["reload_extra_file"], placeholder: "FILE" }
+        = list("a file", ListForm::Texts, parse::file) => reload_files;
     /// Unix socket for control commands (milepost reload ...), auto or off
     /// `auto` is a socket in the runtime folder (`$XDG_RUNTIME_DIR/milepost`, `/run/milepost` for root, or
     /// `/tmp/milepost-UID`), named after the configuration file. Only root, the server's user and the user that
@@ -479,15 +493,19 @@ settings! {
     access_log_format in Log { placeholder: "FORM", default: "phases" }
         = named(FORM_NAMES, FORM, |text| parse::form(text).map(Some)) => log_form;
     /// Error log: a file, -, stderr, syslog or off (repeatable)
-    /// In TOML a log may also be a table with `to`, `format` (as `error_log_format`) and either `level` (`error`, `warning` or `info`: this level
-    /// and worse) or `only` (this level alone).
-    error_log in Log { aliases: &["error_logfile"], placeholder: "TARGET", default: "stderr", is_daily: true }
+    /// In TOML a log may also be a table with `to`, `format` (as `error_log_format`) and either `level` (`error`,
+    /// `warning` or `info`: this level and worse) or `only` (this level alone).
+    error_log in Log { placeholder: "TARGET", default: "stderr", is_daily: true }
         = logs(ERROR_LOG, ERROR_LOG_TABLE, ErrorLogTable) => error_logs;
     /// Format of error-log entries: text or json
     /// With `json`, each entry is one line with one object, also a traceback: `time`, `level`, `id` of the request if
     /// there is one, and `message`. A log's own `format` overrides it.
     error_log_format in Log { default: "text" }
         = choice(["text", "json"], [ErrorLogForm::Text, ErrorLogForm::Json]) => error_log_form;
+    /// Level of error logs that name none: error, warning or info
+    /// A log has the lines of its level and of worse ones.
+    error_log_level in Log { aliases: &["log_level"], default: "info" }
+        = choice(["error", "warning", "info"], [Level::Error, Level::Warning, Level::Info]) => error_level;
     /// Memory of each process for log lines that wait to be written
     log_buffer in Log { default: "64M" } = size(64 * K, 64 * G) => config.logs.buffer_bytes_max;
     /// What happens if `log_buffer` is full: drop lines or wait

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use super::{Hint, hinted};
+use super::{Hint, hinted, processes};
 
 /// One address, not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,11 +14,22 @@ pub(crate) enum BindName {
     Ip(IpAddr, u16),
     /// A host's name.
     Host(String, u16),
-    /// A unix socket's path.
-    Unix(PathBuf),
+    /// A unix socket.
+    Unix(UnixName),
     /// Sockets of the service manager, all of them or those of that name.
     Inherited(Option<String>),
 }
+
+/// A unix socket's path, with what was written behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnixName {
+    pub path: PathBuf,
+    pub mode: Option<u32>,
+    pub group: Option<String>,
+}
+
+/// The port of an address without one.
+const PORT: u16 = 8000;
 
 /// The kernel's `sun_path` holds 108 bytes with the closing zero.
 pub(crate) const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -50,6 +61,10 @@ pub(crate) fn parse(text: &str) -> Result<BindName, Hint> {
     if let Ok(port) = text.parse() {
         return Ok(BindName::Ip(Ipv4Addr::LOCALHOST.into(), port));
     }
+    // As gunicorn has it.
+    if let Ok(ip) = text.parse::<Ipv4Addr>() {
+        return Ok(BindName::Ip(ip.into(), PORT));
+    }
     let Some((host, port)) = text.rsplit_once(':') else {
         return hinted(format!("add a port: `{text}:8000`"));
     };
@@ -58,19 +73,56 @@ pub(crate) fn parse(text: &str) -> Result<BindName, Hint> {
             "IPv6 addresses stand in brackets: `[{text}]:8000` or `[{host}]:{port}`"
         ));
     }
+    if port.starts_with('$') {
+        return hinted(format!(
+            "`{port}` was not expanded, because no shell reads this line: write the number, or `sh -c`; PORT itself is read without a flag"
+        ));
+    }
     let port = port
         .parse()
         .map_err(|_| Some("ports are numbers from 0 to 65535".to_owned()))?;
     named(host, port)
 }
 
-fn unix(path: &str) -> Result<BindName, Hint> {
+/// `PATH mode=0660 group=www-data`
+fn unix(text: &str) -> Result<BindName, Hint> {
+    let mut words = text.split(' ');
+    let path = words.next().unwrap_or_default();
     match path.len() {
-        0 => hinted("name the socket: `unix:/run/milepost.sock`"),
-        1..=UNIX_PATH_BYTES_MAX => Ok(BindName::Unix(PathBuf::from(path))),
-        _ => hinted(format!(
-            "the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path"
-        )),
+        0 => return hinted("name the socket: `unix:/run/milepost.sock`"),
+        1..=UNIX_PATH_BYTES_MAX => {}
+        _ => {
+            return hinted(format!(
+                "the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path"
+            ));
+        }
+    }
+    let mut name = UnixName {
+        path: PathBuf::from(path),
+        ..UnixName::default()
+    };
+    for word in words.filter(|word| !word.is_empty()) {
+        match word.split_once('=') {
+            Some(("mode", mode)) => {
+                let hint = || {
+                    Some(format!(
+                        "a mode is an octal number, as `mode=0660`, not `{mode}`"
+                    ))
+                };
+                name.mode = Some(processes::mode(mode).ok_or_else(hint)?);
+            }
+            Some(("group", group)) if !group.is_empty() => name.group = Some(group.to_owned()),
+            _ => {
+                return hinted(format!(
+                    "a path has no spaces, and behind it stand `mode=0660` and `group=NAME`, not `{word}`"
+                ));
+            }
+        }
+    }
+    // A tab or a line end would be a part of the file's name.
+    match path.contains(char::is_whitespace) {
+        true => hinted("a path has no spaces"),
+        false => Ok(BindName::Unix(name)),
     }
 }
 
@@ -121,7 +173,12 @@ mod tests {
         let found = match parse(text) {
             Ok(BindName::Ip(ip, port)) => format!("ip {ip} {port}"),
             Ok(BindName::Host(host, port)) => format!("host {host} {port}"),
-            Ok(BindName::Unix(path)) => format!("unix {}", path.display()),
+            Ok(BindName::Unix(name)) => format!(
+                "unix {} {:o} {}",
+                name.path.display(),
+                name.mode.unwrap_or(0o777),
+                name.group.unwrap_or_default()
+            ),
             Ok(BindName::Inherited(name)) => format!("inherited {name:?}"),
             Err(hint) => format!("bad {}", hint.unwrap_or_default()),
         };
@@ -133,6 +190,7 @@ mod tests {
         check("8000", "ip 127.0.0.1 8000");
         check(":8000", "ip 0.0.0.0 8000");
         check("*:80", "ip 0.0.0.0 80");
+        check("0.0.0.0", "ip 0.0.0.0 8000");
         check("0.0.0.0:8000", "ip 0.0.0.0 8000");
         check("127.0.0.1:0", "ip 127.0.0.1 0");
         check("[::1]:8000", "ip ::1 8000");
@@ -141,6 +199,11 @@ mod tests {
         check("a-b.example:80", "host a-b.example 80");
         check("unix:/run/x.sock", "unix /run/x.sock");
         check("unix:x.sock", "unix x.sock");
+        check(
+            "unix:/run/x mode=0660 group=www-data",
+            "unix /run/x 660 www-data",
+        );
+        check("unix:/run/x  group=33 mode=0o600", "unix /run/x 600 33");
         check("systemd", "inherited None");
         check("systemd:web", "inherited Some(\"web\")");
         check("systemd-host:80", "host systemd-host 80");
@@ -169,6 +232,18 @@ mod tests {
             &format!("systemd:{}", "x".repeat(256)),
             "bad a socket's name has at most 255",
         );
+        check(
+            "unix:/a b.sock",
+            "bad a path has no spaces, and behind it stand",
+        );
+        check("unix:/a mode=rw", "bad a mode is an octal number");
+        check("unix:/a mode=1777", "bad a mode is an octal number");
+        check(
+            "unix:/a group=",
+            "bad a path has no spaces, and behind it stand",
+        );
+        check("unix:/a\tb", "bad a path has no spaces");
+        check("0.0.0.0:$PORT", "bad `$PORT` was not expanded");
         check("fd://3", "bad sockets of the service manager are `systemd`");
         check("[::g]:80", "bad ");
         check("127.0.0:80", "bad ");

@@ -150,9 +150,9 @@ impl ErrorLogTable {
         Ok(target(text, ERROR_LOG_TABLE)?.map(Self::from))
     }
 
-    /// The levels of its lines; all of them where none is named.
-    pub(crate) fn levels(&self) -> Levels {
-        let from = Levels::From(self.level.unwrap_or(Level::Info));
+    /// The levels of its lines; `least` and worse where none is named.
+    pub(crate) fn levels(&self, least: Level) -> Levels {
+        let from = Levels::From(self.level.unwrap_or(least));
         self.only.map_or(from, Levels::Only)
     }
 }

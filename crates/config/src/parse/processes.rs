@@ -35,6 +35,23 @@ pub(crate) fn span_or_zero(text: &str) -> Result<Nanos, Hint> {
     Ok(span_or_off(text, SECOND..=DAY, NO_BOUND)?.unwrap_or_default())
 }
 
+/// Bits of a file's mode, in octal as `chmod` has them; `None` for `off`.
+pub(crate) fn umask(text: &str) -> Result<Option<u32>, Hint> {
+    match text {
+        "off" => Ok(None),
+        text => mode(text).map(Some).ok_or(None),
+    }
+}
+
+/// From 0 to 0777, also as Python writes it (`0o660`).
+pub(crate) fn mode(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    // `from_str_radix` takes a sign.
+    let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+    let mode = u32::from_str_radix(digits, 8).ok()?;
+    (is_number && mode <= 0o777).then_some(mode)
+}
+
 /// Resident memory. Fewer bytes than an interpreter has when it has done nothing are a unit that was left out.
 pub(crate) fn resident(text: &str) -> Result<Option<u64>, Hint> {
     let unit_hint = |hint: Hint| match value::size(text) {

@@ -81,7 +81,7 @@ fn knows_every_target() {
         let logs = good("", &[], &flags).config.logs;
         assert_eq!(logs.access, [AccessLog::new(target.clone())], "{text}");
         let levels = Levels::From(Level::Info);
-        let logs = good("", &[], &[("error_logfile", text)]).config.logs;
+        let logs = good("", &[], &[("error_log", text)]).config.logs;
         assert_eq!(
             logs.errors,
             [ErrorLog {

@@ -154,7 +154,6 @@ fn bounds_the_life_of_a_process() {
         (None, None, None)
     );
     said! { r"
-    --process-requests-max=0 => expected a count from 1, or `off`, found `0` > write `off` for no bound
     --process-age-max=0 => expected a duration from 1s to 366d (as `12h`, `7d`), or `off`, found `0` > write `off` for no bound
     --process-resident-max=0 => expected a size from 16M (as `512M`, `2G`), or `off`, found `0` > write `off` for no bound
     --process-requests-max=1.5 => expected a count from 1, or `off`, found `1.5`
@@ -199,7 +198,13 @@ fn watches_for_development_what_it_is_told() {
     let dirs = vec![PathBuf::from("/srv/code")];
     // With several processes it is fine, too.
     let found = processes("processes = 3", &flags).development;
-    assert_eq!(found, Some(Development { dirs }));
+    assert_eq!(
+        found,
+        Some(Development {
+            dirs,
+            files: Vec::new()
+        })
+    );
     let toml = "reload = true\nreload_dir = ['a', 'b']";
     let found = processes(toml, &[]).development.map(|one| one.dirs.len());
     assert_eq!(found, Some(2));

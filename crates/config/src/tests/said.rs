@@ -57,14 +57,14 @@ fn settings_of_other_servers_have_the_one_that_is_here() {
         ("MILEPOST_READAHEAD", "1M"),
     ];
     insta::assert_snapshot!(faults(toml, &env, &[]).join("\n"), @r"
-    m.toml:2: `timeout`: unknown setting > here it is `request_timeout`: the client gets 504 and the process goes on; off by default
+    m.toml:2: `timeout`: unknown setting > here it is `request_timeout`: the client gets 504 after this time, and the process continues
     m.toml:3: `certfile`: unknown setting > there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx
-    m.toml:4: `listen`: unknown setting > here it is `bind`: HTTP is spoken there
+    m.toml:4: `listen`: unknown setting > here it is `bind`
     m.toml:5: `readahead`: unknown setting > its name is `body_memory_max` now
     m.toml:6: `steering`: unknown setting > its name is `reuseport_steering` now
     m.toml:7: `driver_stall`: unknown setting > its name is `accept_stall_timeout` now
     m.toml:8: `queue_reserve`: unknown setting > its name is `health_reserve` now
-    `MILEPOST_MASTER`: unknown setting > it is always so: leave it out
+    `MILEPOST_MASTER`: unknown setting > leave it out: Milepost does so anyway, or needs nothing of the kind
     `MILEPOST_PIDFILE`: unknown setting > here it is `MILEPOST_PID_FILE`
     `MILEPOST_READAHEAD`: unknown setting > its name is `MILEPOST_BODY_MEMORY_MAX` now
     ");
@@ -112,7 +112,7 @@ fn values_of_the_wrong_shape() {
 #[test]
 fn values_out_of_their_kind() {
     said! { r"
-    --app=shop.py => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop.py` > name the module, not its file: `shop:app`
+    --app=shop.py => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop.py` > name the module, not its file: `shop`
     --app=./shop/wsgi.py:application => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `./shop/wsgi.py:application` > name the module, not its file: `shop.wsgi:application`
     " }
     said! { r"

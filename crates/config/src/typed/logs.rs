@@ -100,13 +100,14 @@ pub enum ErrorLogForm {
 }
 
 /// Severity of an error line, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Something failed.
     Error,
     /// Something is not as it should be, and the server goes on.
     Warning,
     /// Worth knowing.
+    #[default]
     Info,
 }
 

@@ -34,6 +34,8 @@ defaults! {
         pub user: String,
         /// Group whose rights are kept; empty: the user's own.
         pub group: String,
+        /// File mode creation mask of the serving processes; `None`: what it was at the start.
+        pub umask: Option<u32>,
         /// A template process imports the application and forks the serving ones.
         pub preload: bool,
         /// A new process must serve this long after its start; zero: however long it takes.
@@ -68,6 +70,8 @@ pub struct Recycling {
 pub struct Development {
     /// Folders that are watched beside the application's own; absolute.
     pub dirs: Vec<PathBuf>,
+    /// Files that are watched whatever their names; absolute.
+    pub files: Vec<PathBuf>,
 }
 
 /// Where commands are taken (`milepost reload` and so on).

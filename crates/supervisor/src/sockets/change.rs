@@ -4,12 +4,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use os::invariant;
 use socket2::{SockRef, Socket};
 
+use crate::privileges;
 use crate::service_manager::InheritedSocket;
 use crate::sockets::group::{AddressOrigin, Held, ListenerGroup, SocketSharing, Stage};
 use crate::sockets::{CLOSED_LEN_MAX, Sockets, foreign, inode};
@@ -17,6 +18,7 @@ use config::failure::StartFault;
 use config::typed::{Bind, Config, Listen, Steering};
 use ipc::ListenAddr;
 use ipc::listen::{self, TcpAddress};
+use ipc::unix_listen::{self, SocketFile};
 
 /// More sockets than drivers anywhere; their numbers have 16 bits.
 const SOCKETS_LEN_MAX: usize = 16_384;
@@ -31,13 +33,13 @@ pub(crate) struct Change {
     leaving: Vec<u16>,
     drivers_len: usize,
     listen: Listen,
-    /// SocketFiles of new unix sockets.
+    /// Files of new unix sockets.
     files: SocketFiles,
 }
 
-/// SocketFiles that are removed unless they are kept.
+/// Files that are removed unless they are kept.
 #[derive(Default)]
-struct SocketFiles(Vec<PathBuf>);
+struct SocketFiles(Vec<SocketFile>);
 
 /// A change that was made.
 #[derive(Debug, Default)]
@@ -158,7 +160,7 @@ impl Sockets {
                     let all = addresses.iter().map(origin);
                     all.map(AddressOrigin::Tcp).collect()
                 }
-                Bind::Unix(path) => vec![AddressOrigin::Unix(path.clone())],
+                Bind::Unix(socket) => vec![AddressOrigin::Unix(socket.path.clone())],
                 Bind::Inherited(name) => self.inherited(name.as_deref())?,
             };
             for origin in origins {
@@ -219,6 +221,7 @@ impl Sockets {
         change: &mut Change,
         config: &Config,
     ) -> Result<ListenerGroup, StartFault> {
+        let mut file = None;
         let (at, sharing, sockets) = match &origin {
             AddressOrigin::Tcp(wanted) => {
                 let mut own = self.own_inodes();
@@ -233,9 +236,9 @@ impl Sockets {
                 (ListenAddr::Tcp(at), sharing, sockets)
             }
             AddressOrigin::Unix(path) => {
-                let socket =
-                    listen::bind_unix(path).map_err(|error| listen::unix_fault(path, &error))?;
-                change.files.0.push(path.clone());
+                let (socket, made) = open_unix(path, config)?;
+                change.files.0.push(made.clone());
+                file = Some(made);
                 let at = ListenAddr::Unix(path.clone());
                 (at, SocketSharing::Queue, vec![socket])
             }
@@ -244,6 +247,7 @@ impl Sockets {
         Ok(ListenerGroup {
             origin,
             at,
+            file,
             sharing,
             held: sockets.into_iter().map(Held::from).collect(),
             wanted_len: 1,
@@ -345,7 +349,7 @@ impl SocketFiles {
 
 impl Drop for SocketFiles {
     fn drop(&mut self) {
-        listen::remove_files(&self.0);
+        self.0.iter().for_each(SocketFile::remove);
     }
 }
 
@@ -364,6 +368,23 @@ fn is_bound_to(group: &ListenerGroup, origin: &AddressOrigin) -> bool {
         }
         _ => false,
     }
+}
+
+/// The socket of a path, with the mode and the group that the configuration has for it.
+fn open_unix(path: &Path, config: &Config) -> Result<(Socket, SocketFile), StartFault> {
+    let mut sockets = config.binds.iter().filter_map(|bind| match bind {
+        Bind::Unix(socket) => Some(socket),
+        Bind::Tcp(_) | Bind::Inherited(_) => None,
+    });
+    let wanted = sockets.find(|socket| socket.path == path);
+    let wanted = wanted.expect("an origin comes from an address of the configuration");
+    let what = || format!("cannot listen on `unix:{}`", path.display());
+    let gid = wanted.group.as_deref().map(privileges::group_id);
+    let gid = gid.transpose().map_err(|fault| StartFault {
+        what: what(),
+        ..fault
+    })?;
+    unix_listen::bind_unix(wanted, gid).map_err(|error| unix_listen::unix_fault(path, &error))
 }
 
 /// Sockets for one address: so many, or one where the kernel cannot share.
@@ -395,6 +416,6 @@ fn share(
 fn fault(at: &ListenAddr, error: &io::Error) -> StartFault {
     match at {
         ListenAddr::Tcp(at) => listen::tcp_fault(*at, error),
-        ListenAddr::Unix(path) => listen::unix_fault(path, error),
+        ListenAddr::Unix(path) => unix_listen::unix_fault(path, error),
     }
 }

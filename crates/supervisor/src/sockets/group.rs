@@ -17,6 +17,7 @@ use crate::sockets::Depth;
 use config::typed::{Listen, Steering};
 use ipc::ListenAddr;
 use ipc::listen::{self, TcpAddress};
+use ipc::unix_listen::SocketFile;
 
 /// Between the order to accept from a socket no longer and its end.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -49,6 +50,9 @@ pub(super) enum SocketSharing {
 pub(super) struct ListenerGroup {
     pub(super) origin: AddressOrigin,
     pub(super) at: ListenAddr,
+    /// Of a unix socket: it is removed when the address closes.
+    #[serde(default)]
+    pub(super) file: Option<SocketFile>,
     pub(super) sharing: SocketSharing,
     /// By index; the kernel has them in the same order.
     pub(super) held: Vec<Held>,
@@ -107,14 +111,6 @@ impl ListenerGroup {
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.held.iter().map(|held| held.socket.as_fd())
-    }
-
-    /// The file that is removed when the address closes.
-    pub(super) fn file(&self) -> Option<PathBuf> {
-        match &self.origin {
-            AddressOrigin::Unix(path) => Some(path.clone()),
-            AddressOrigin::Tcp(_) | AddressOrigin::Inherited { .. } => None,
-        }
     }
 
     pub(super) fn depths(&self) -> impl Iterator<Item = (usize, Depth)> + '_ {

@@ -9,7 +9,7 @@ use socket2::SockRef;
 
 use super::change::Committed;
 use super::*;
-use config::typed::{Bind, Listen, Steering};
+use config::typed::{Bind, Listen, Steering, UnixSocket};
 use ipc::ListenAddr;
 
 const LATER: Duration = Duration::from_secs(3600);
@@ -23,6 +23,14 @@ fn config(binds: Vec<Bind>) -> Config {
 
 fn tcp(at: impl Into<SocketAddr>) -> Bind {
     Bind::Tcp(vec![at.into()])
+}
+
+fn unix(path: &std::path::Path) -> Bind {
+    Bind::Unix(UnixSocket {
+        path: path.to_owned(),
+        mode: 0o777,
+        group: None,
+    })
 }
 
 fn any_port() -> Bind {
@@ -202,7 +210,7 @@ fn changes_nothing_when_an_address_is_taken() {
     let before = sockets.addresses();
     let foreign = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = foreign.local_addr().unwrap();
-    config.binds.extend([Bind::Unix(path.clone()), tcp(taken)]);
+    config.binds.extend([unix(&path), tcp(taken)]);
     let fault = sockets.adjust(&config, 4).err().unwrap();
     assert!(
         fault
@@ -222,7 +230,7 @@ fn lets_nobody_in_before_a_change_is_made_and_forgets_one_that_is_given_up() {
     let path = folder.path().join("new.sock");
     let (mut config, mut sockets) = open(vec![any_port()], 1);
     let to = at(&sockets, 0);
-    config.binds.push(Bind::Unix(path.clone()));
+    config.binds.push(unix(&path));
     let first = sockets.adjust(&config, 3).unwrap();
     assert!(UnixStream::connect(&path).is_err());
     let _clients: Vec<TcpStream> = (0..50).map(|_| connect(to).unwrap()).collect();
@@ -356,7 +364,7 @@ fn serves_the_service_manager_s_sockets_and_gives_them_back() {
 fn goes_on_in_the_next_program_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sock");
-    let (config, mut sockets) = open(vec![any_port(), Bind::Unix(path)], 4);
+    let (config, mut sockets) = open(vec![any_port(), unix(&path)], 4);
     change(&mut sockets, &config, 2);
     let to = at(&sockets, 0);
     let now = Instant::now();

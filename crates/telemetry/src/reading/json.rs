@@ -73,7 +73,7 @@ fn proxy_object<'a>(
 ) -> Option<&'a [u8]> {
     let mut rest = spaces(bytes.strip_prefix(b"{")?);
     while let [b'"', more @ ..] = rest {
-        let (key, more) = string(more)?;
+        let (key, more) = quoted(more)?;
         let text = spaces(spaces(more).strip_prefix(b":")?);
         let (value, more) = value(text)?;
         let found = keys

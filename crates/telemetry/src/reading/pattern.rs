@@ -12,8 +12,8 @@ use memchr::memmem;
 use super::cursor::quoted;
 use super::date::DateReader;
 use super::fields::{Shape, shape};
+use super::foreign::ForeignField;
 use super::named::{self, Named};
-use super::slot::Slot;
 use super::{Line, LineForm};
 use crate::text::parts;
 use crate::{Field, Part, Place, Template, TemplateFault};
@@ -21,13 +21,13 @@ use crate::{Field, Part, Place, Template, TemplateFault};
 /// The form of lines, as something to read by.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    form: Form,
+    form: PatternForm,
     note: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
-enum Form {
-    Template(Vec<Part<Slot>>),
+enum PatternForm {
+    Template(Vec<Part<ForeignField>>),
     Named(Named),
 }
 
@@ -68,7 +68,7 @@ impl Pattern {
     pub fn of(template: &Template) -> Result<Pattern, PatternFault> {
         let slots = template.parts().iter().map(|part| match part {
             Part::Text(text) => Part::Text(text.clone()),
-            Part::Field(field, place) => Part::Field(Slot::of(*field), *place),
+            Part::Field(field, place) => Part::Field(ForeignField::of(*field), *place),
         });
         Pattern::of_parts(slots.collect(), None)
     }
@@ -84,7 +84,7 @@ impl Pattern {
                 Some((template, note)) => Pattern::of_text(template, Some(note)),
                 None => {
                     let (named, note) = Named::parse(text).map_err(PatternFault::Unknown)?;
-                    let form = Form::Named(named);
+                    let form = PatternForm::Named(named);
                     Ok(Pattern {
                         form,
                         note: Some(note),
@@ -98,19 +98,30 @@ impl Pattern {
     /// The names of other servers' formats, for help.
     pub const NAMES: &str = named::NAMES;
 
+    /// Whether its lines say how long a request ran; without that, requests were answered by something else.
+    pub fn knows_runs(&self) -> bool {
+        let is_run = |slot: &ForeignField| slot.field == Some(Field::Run);
+        match &self.form {
+            PatternForm::Named(named) => named.slots().any(|slot| is_run(&slot)),
+            PatternForm::Template(parts) => parts
+                .iter()
+                .any(|part| matches!(part, Part::Field(slot, _) if is_run(slot))),
+        }
+    }
+
     /// What the durations of a named format are, in a sentence without its end.
     pub fn note(&self) -> Option<&'static str> {
         self.note
     }
 
     fn of_text(text: &str, note: Option<&'static str>) -> Result<Pattern, PatternFault> {
-        let parts = parts(text, Slot::named).map_err(PatternFault::Template)?;
+        let parts = parts(text, ForeignField::named).map_err(PatternFault::Template)?;
         Pattern::of_parts(parts, note)
     }
 
     /// Decided once, here: a line that is read by the pattern never has to try a second way.
     fn of_parts(
-        parts: Vec<Part<Slot>>,
+        parts: Vec<Part<ForeignField>>,
         note: Option<&'static str>,
     ) -> Result<Pattern, PatternFault> {
         if !parts.iter().any(|part| matches!(part, Part::Field(..))) {
@@ -126,19 +137,23 @@ impl Pattern {
                 return Err(PatternFault::Touching(one.name(), two.name()));
             }
         }
-        let form = Form::Template(parts);
+        let form = PatternForm::Template(parts);
         Ok(Pattern { form, note })
     }
 
     pub(super) fn line<'a>(&self, bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
         match &self.form {
-            Form::Template(parts) => filled(parts, bytes, date),
-            Form::Named(named) => named.line(bytes, date),
+            PatternForm::Template(parts) => filled(parts, bytes, date),
+            PatternForm::Named(named) => named.line(bytes, date),
         }
     }
 }
 
-fn filled<'a>(parts: &[Part<Slot>], bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
+fn filled<'a>(
+    parts: &[Part<ForeignField>],
+    bytes: &'a [u8],
+    date: &mut DateReader,
+) -> Option<Line<'a>> {
     let mut line = Line {
         form: LineForm::Template,
         ..Line::default()
@@ -172,7 +187,12 @@ fn filled<'a>(parts: &[Part<Slot>], bytes: &'a [u8], date: &mut DateReader) -> O
 }
 
 #[inline]
-fn value_bytes(slot: &Slot, place: Place, next: Option<&Part<Slot>>, rest: &[u8]) -> Option<usize> {
+fn value_bytes(
+    slot: &ForeignField,
+    place: Place,
+    next: Option<&Part<ForeignField>>,
+    rest: &[u8],
+) -> Option<usize> {
     if let Some(shape) = slot.field.and_then(shape) {
         return shape.bytes(rest);
     }

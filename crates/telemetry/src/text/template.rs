@@ -161,7 +161,6 @@ fn split<F>(text: &str, named: fn(&str) -> Option<F>) -> Result<Vec<Part<F>>, Te
     while let Some(index) = rest.find(['{', '}']) {
         let (before, braced) = rest.split_at(index);
         literal.push_str(before);
-        // In characters, because people count these.
         let at = text[..text.len() - braced.len()].chars().count() + 1;
         if let Some(after) = braced.strip_prefix("{{") {
             literal.push('{');
@@ -220,7 +219,6 @@ fn place<F>(parts: &mut [Part<F>]) {
         ahead -= here;
         is_open ^= here % 2 == 1;
         if let Part::Field(_, place) = part {
-            // A quote without a partner surrounds nothing.
             let is_paired = is_open && ahead > 0;
             *place = if is_paired {
                 Place::Quoted
@@ -231,14 +229,14 @@ fn place<F>(parts: &mut [Part<F>]) {
     }
 }
 
-/// In a line like `{peer};{agent};{status}` a `;` of the agent would shift the status, so punctuation that follows a
-/// bare field is escaped in all of them.
+/// In a line like `{peer};{agent};{status}` a `;` of the agent would shift the status, so punctuation
+/// that follows a bare field is escaped in all of them. Letters and digits are no separators: an escape
+/// is made of them.
 fn bare_in(parts: &[Part]) -> [bool; 256] {
     let mut bare = bare_bytes();
     for pair in parts.windows(2) {
         if let [Part::Field(_, Place::Bare), Part::Text(text)] = pair {
             let first = text.as_bytes()[0];
-            // Letters and digits are no separators: an escape is made of them.
             bare[usize::from(first)] |= first.is_ascii_punctuation();
         }
     }
