@@ -8,7 +8,7 @@ set -u
 . "$(dirname "$0")/common.sh"
 cd "$root" || exit 2
 
-need_toolchains redis-server postgres
+need_toolchains redis-server postgres mmdebstrap
 results=$(mktemp -d) || exit 2
 trap 'rm -rf "$results"' EXIT
 cat tests/requirements.txt tests/requirements-conformance.txt >"$results/requirements.txt"

@@ -24,6 +24,9 @@ package_of() {
         strace) echo strace ;;
         redis-server) echo redis-server ;;
         postgres) echo postgresql ;;
+        nginx) echo nginx ;;
+        nginx-stream) echo libnginx-mod-stream ;;
+        mmdebstrap) echo mmdebstrap ;;
         *) echo "" ;;
     esac
 }
@@ -35,8 +38,9 @@ python_says() { "${PYTHON:-python3}" -c "$1" >/dev/null 2>&1; }
 is_there() {
     case "$1" in
         cc) command -v cc >/dev/null 2>&1 && has_header stdlib.h ;;
-        make | xz | pkg-config | logrotate | rsyslogd | strace | redis-server) command -v "$1" >/dev/null 2>&1 ;;
+        make | xz | pkg-config | logrotate | rsyslogd | strace | redis-server | nginx | mmdebstrap) command -v "$1" >/dev/null 2>&1 ;;
         # Debian keeps the server out of the path.
+        nginx-stream) ls /usr/lib/nginx/modules/ngx_stream_module.so >/dev/null 2>&1 ;;
         postgres) ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
         python-venv) python_says 'import venv, ensurepip' ;;
         python-headers) python_says 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' ;;
@@ -60,7 +64,8 @@ packages=$(packages_of $missing)
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "milepost: installing from apt: $packages" >&2
     # shellcheck disable=SC2086
-    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+    # In run level 1 a package does not start its server: the tests start their own.
+    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get -qq install -y --no-install-recommends $packages; } >&2 ||
         echo "milepost: apt-get failed, see above" >&2
     missing=$(missing_of "$@")

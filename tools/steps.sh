@@ -107,7 +107,7 @@ run_pytest() {
 
 # Tests with programs that are not there are skipped, and say so.
 pytest() {
-    sh tools/need.sh logrotate rsyslogd strace || true
+    sh tools/need.sh logrotate rsyslogd strace nginx nginx-stream || true
     run_pytest "$venv" -rs
 }
 
