@@ -152,7 +152,7 @@ fn template() -> Form {
 /// A page of a small shop, asked for by a browser.
 fn ordinary() -> Record<'static> {
     Record {
-        client: "192.0.2.7",
+        client: b"192.0.2.7",
         id: 1_234_567,
         request_id: b"",
         phases: Phases {
