@@ -1,6 +1,6 @@
 //! What trusted proxies say of the client of a request: `X-Forwarded-*`, and `Forwarded` of RFC 7239.
 //!
-//! Takes a head, the fields that count and a test for addresses of trusted proxies; gives the client's address, the
+//! Takes the lines of a head that count and a test for addresses of trusted proxies; gives the client's address, the
 //! scheme, host, port and path prefix that it used. Each proxy adds its entry on the right, and a client may have sent
 //! anything on the left. So entries count from the right: as long as an entry names a trusted proxy, the entry before
 //! it was written by that proxy. The first that names another address is the client; entries left of it are hearsay.
@@ -80,12 +80,12 @@ impl ForwardedFields {
         self.0 == 0
     }
 
-    /// The fields of `head` that count, with their values, in the order sent.
+    /// The fields of `head` that count, with their values; the last line comes first.
     pub fn in_head<'h>(
         self,
         head: HeadView<'h>,
-    ) -> impl Iterator<Item = (ForwardedField, &'h [u8])> {
-        head.headers().filter_map(move |(name, value)| {
+    ) -> impl Iterator<Item = (ForwardedField, &'h [u8])> + Clone {
+        head.headers().rev().filter_map(move |(name, value)| {
             let field = ForwardedField::named(name).filter(|field| self.has(*field))?;
             Some((field, value))
         })
@@ -130,16 +130,16 @@ impl ForwardedFault {
     }
 }
 
-/// What the proxies in front say, by the fields that count; `is_trusted` says whether an address is that of a trusted
-/// proxy. `Forwarded` counts alone, where it counts.
+/// What the proxies in front say in these lines, which are those that [`ForwardedFields::in_head`] gives; `is_trusted`
+/// says whether an address is that of a trusted proxy. `Forwarded` counts alone, where it counts.
 pub fn forwarded<'h>(
-    head: HeadView<'h>,
+    lines: impl Iterator<Item = (ForwardedField, &'h [u8])> + Clone,
     fields: ForwardedFields,
     is_trusted: impl Fn(IpAddr) -> bool,
 ) -> Forwarded<'h> {
     let mut said = match fields.has(ForwardedField::Rfc7239) {
-        true => rfc7239(head, is_trusted),
-        false => x_forwarded(head, fields, is_trusted),
+        true => rfc7239(lines, is_trusted),
+        false => x_forwarded(lines, is_trusted),
     };
     if said.fault == Some(ForwardedFault::TooLong) {
         (said.client, said.client_port) = (None, None);
@@ -148,13 +148,18 @@ pub fn forwarded<'h>(
 }
 
 fn x_forwarded<'h>(
-    head: HeadView<'h>,
-    fields: ForwardedFields,
+    lines: impl Iterator<Item = (ForwardedField, &'h [u8])> + Clone,
     is_trusted: impl Fn(IpAddr) -> bool,
 ) -> Forwarded<'h> {
+    // The entries of a list field from the right, over all of its lines.
+    let entries = |wanted| {
+        let lines = lines.clone().filter(move |(field, _)| *field == wanted);
+        let values = lines.flat_map(|(_, value)| value.rsplit(|&byte| byte == b','));
+        values.map(<[u8]>::trim_ascii)
+    };
     let mut said = Forwarded::default();
     let mut hops = 0;
-    for entry in entries(head, fields, ForwardedField::For) {
+    for entry in entries(ForwardedField::For) {
         if hops == ENTRIES_MAX {
             said.fault = Some(ForwardedFault::TooLong);
             break;
@@ -171,7 +176,7 @@ fn x_forwarded<'h>(
     }
     // The entry of the proxy that the client talked to: as many entries from the right as the client's address is.
     // Most proxies write a single value instead, which is the leftmost then.
-    let of_client = |field| entries(head, fields, field).take(hops.max(1)).last();
+    let of_client = |field| entries(field).take(hops.max(1)).last();
     said.is_https = of_client(ForwardedField::Proto).and_then(is_https);
     said.host = of_client(ForwardedField::Host).filter(|host| is_host(host));
     said.port = of_client(ForwardedField::Port).and_then(port_number);
@@ -179,29 +184,13 @@ fn x_forwarded<'h>(
     said
 }
 
-/// The entries of a list field, from the right, over all of its lines; none of a field that does not count.
-fn entries<'h>(
-    head: HeadView<'h>,
-    fields: ForwardedFields,
-    field: ForwardedField,
-) -> impl Iterator<Item = &'h [u8]> {
-    let (_, wanted) = ForwardedField::NAMED[field as usize];
-    let lines = fields.has(field).then(|| head.headers().rev());
-    lines
-        .into_iter()
-        .flatten()
-        .filter(move |(name, _)| {
-            name.len() == wanted.len() && name.eq_ignore_ascii_case(wanted.as_bytes())
-        })
-        .flat_map(|(_, value)| value.rsplit(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii)
-}
-
-fn rfc7239<'h>(head: HeadView<'h>, is_trusted: impl Fn(IpAddr) -> bool) -> Forwarded<'h> {
+fn rfc7239<'h>(
+    lines: impl Iterator<Item = (ForwardedField, &'h [u8])>,
+    is_trusted: impl Fn(IpAddr) -> bool,
+) -> Forwarded<'h> {
     let mut said = Forwarded::default();
-    let lines = head.headers().rev();
     let elements = lines
-        .filter(|(name, _)| name.eq_ignore_ascii_case(b"forwarded"))
+        .filter(|(field, _)| *field == ForwardedField::Rfc7239)
         .flat_map(|(_, value)| elements(value).into_iter().rev());
     for (hops, element) in elements.enumerate() {
         if hops == ENTRIES_MAX {
@@ -387,7 +376,8 @@ mod tests {
             bytes: head.as_bytes(),
             index: &index,
         };
-        let said = forwarded(view, fields_that_count, is_trusted);
+        let lines = fields_that_count.in_head(view);
+        let said = forwarded(lines, fields_that_count, is_trusted);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let owned = Owned {
             client: said.client.map(|ip| match said.client_port {

@@ -489,7 +489,9 @@ impl<'a> HeadView<'a> {
     }
 
     /// Names and values of all fields in the order sent.
-    pub fn headers(&self) -> impl DoubleEndedIterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+    pub fn headers(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a> {
         let bytes = self.bytes;
         let spans = self.index.headers.iter();
         spans.map(move |header| (header.name.of(bytes), header.value.of(bytes)))

@@ -133,7 +133,7 @@ impl Proxies {
             return (Arc::clone(connection), None);
         }
         if let Some(last) = last
-            && is_same(&last.said, said)
+            && Kept(&last.said).are(said.clone())
         {
             return (Arc::clone(&last.ends), None);
         }
@@ -148,8 +148,8 @@ impl Proxies {
         }
         let ends =
             Arc::get_mut(&mut kept.ends).expect("it was found, or made, without other owners");
-        let fault = self.read(head, ends);
-        keep(&mut kept.said, self.fields.in_head(head));
+        keep(&mut kept.said, said);
+        let fault = self.read(Kept(&kept.said), head, ends);
         let ends = Arc::clone(&kept.ends);
         // A fault is found anew each time, because the log may be told of it again later.
         if fault.is_some() || kept.said.len() > KEPT_BYTES_MAX {
@@ -158,9 +158,14 @@ impl Proxies {
         (ends, fault)
     }
 
-    /// Puts what a head says of its client into the ends of the connection.
-    fn read(&self, head: HeadView<'_>, ends: &mut Ends) -> Option<ForwardedFault> {
-        let said = http::forwarded(head, self.fields, |ip| self.trusted.networks.has(ip));
+    /// Puts what the fields of a head say of its client into the ends of the connection.
+    fn read(
+        &self,
+        fields: Kept<'_>,
+        head: HeadView<'_>,
+        ends: &mut Ends,
+    ) -> Option<ForwardedFault> {
+        let said = http::forwarded(fields, self.fields, |ip| self.trusted.networks.has(ip));
         if let Some(ip) = said.client {
             ends.client_host = host_text(ip);
             ends.client_port = said
@@ -250,25 +255,32 @@ fn group_id(name: &str) -> Option<u32> {
     by_number.or_else(|| Some(Group::from_name(name).ok()??.gid.as_raw()))
 }
 
-/// Whether fields are those that were kept. The order counts: that of another spelling is read anew.
-fn is_same<'h>(
-    mut kept: &[u8],
-    said: impl Iterator<Item = (http::ForwardedField, &'h [u8])>,
-) -> bool {
-    for (field, value) in said {
-        let Some((&[known, high, middle, low], rest)) = kept.split_first_chunk() else {
-            return false;
+/// The fields that were kept, as [`ForwardedFields::in_head`] gives them.
+#[derive(Clone, Copy)]
+struct Kept<'k>(&'k [u8]);
+
+impl Kept<'_> {
+    /// The order counts: that of another spelling is read anew.
+    fn are<'h>(mut self, mut said: impl Iterator<Item = (http::ForwardedField, &'h [u8])>) -> bool {
+        let is_next = |(field, value)| {
+            self.next()
+                .is_some_and(|(known, kept)| known == field && kept == value)
         };
-        let bytes = u32::from_be_bytes([0, high, middle, low]) as usize;
-        let Some((known_value, rest)) = rest.split_at_checked(bytes) else {
-            return false;
-        };
-        if known != field as u8 || known_value != value {
-            return false;
-        }
-        kept = rest;
+        said.all(is_next) && self.next().is_none()
     }
-    kept.is_empty()
+}
+
+impl<'k> Iterator for Kept<'k> {
+    type Item = (http::ForwardedField, &'k [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&[field, high, middle, low], rest) = self.0.split_first_chunk()?;
+        let bytes = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let (value, rest) = rest.split_at(bytes);
+        self.0 = rest;
+        let (field, _) = http::ForwardedField::NAMED[usize::from(field)];
+        Some((field, value))
+    }
 }
 
 fn keep<'h>(kept: &mut Vec<u8>, said: impl Iterator<Item = (http::ForwardedField, &'h [u8])>) {
