@@ -196,6 +196,13 @@ fn ask(verb: &Verb, matches: &ArgMatches) -> Result<Outcome, Failure> {
     let request = (verb.request)(matches)?;
     match finding::find(matches)? {
         Found::Socket(socket) => talking::ask(&socket, &request),
+        Found::OnlyOne(socket, server) => {
+            // It may be the server of somebody else on this machine. `reopen` is run from timers.
+            if !["status", REOPEN].contains(&verb.name) {
+                Message::new(verb.name, server).say();
+            }
+            talking::ask(&socket, &request)
+        }
         Found::Process(pid) if verb.name == REOPEN => {
             signal::reopen(pid).map(|()| Outcome::Done(None))
         }

@@ -20,6 +20,8 @@ use crate::message::Message;
 pub(super) enum Found {
     /// A supervisor's socket.
     Socket(PathBuf),
+    /// The socket of the only server of this user, which nothing named; and what to call the server.
+    OnlyOne(PathBuf, String),
     /// A process without a socket that could be found.
     Process(u32),
 }
@@ -80,7 +82,13 @@ pub(super) fn find(matches: &ArgMatches) -> Result<Found, Failure> {
         Named::PidFile(file) => Ok(of_process(in_file(&file)?, &who, entries())),
         Named::Nothing => {
             let living: Vec<Entry> = entries().into_iter().filter(talking::lives).collect();
-            the_only_one(&living, arguments)
+            the_only_one(&living, arguments).map(|found| match (found, living.as_slice()) {
+                (Found::Socket(socket), [one]) => {
+                    let listed = listed(one, &arguments(one.pid));
+                    Found::OnlyOne(socket, format!("process {}", listed.trim()))
+                }
+                (found, _) => found,
+            })
         }
     }
 }
