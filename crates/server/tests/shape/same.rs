@@ -299,7 +299,7 @@ fn an_application_that_takes_too_long_is_answered_for() {
         check_phases(record);
         let found = texts(record, ["end", "cause", "pool", "route"]);
         let cause = "the application took longer than request_timeout";
-        assert_eq!(found, ["refused", cause, "default", "app"], "{way:?}");
+        assert_eq!(found, ["timeout", cause, "default", "app"], "{way:?}");
         let has_run = record["worker"] != "-" && record["run"].as_f64().unwrap() >= 0.1;
         assert!(has_run, "{record}");
     }

@@ -372,5 +372,5 @@ fn an_application_that_takes_too_long_costs_its_stream_alone() {
     let records = running.records();
     let end = |target| record_of(&records, target)["end"].as_str().unwrap();
     let ends = ["/silent", "/begun", "/whole", "/small"].map(end);
-    assert_eq!(ends, ["refused", "cut", "complete", "complete"]);
+    assert_eq!(ends, ["timeout", "timeout", "complete", "complete"]);
 }
