@@ -231,7 +231,7 @@ late = Late()
 
 
 def app(environ, start_response):
-    while environ["PATH_INFO"] == "/go" and not os.path.exists("go"):
+    while environ["PATH_INFO"] == "/go" and not os.path.exists("finish"):
         time.sleep(0.01)
     start_response("200 OK", [("Content-Length", "4")])
     return [b"done"]
@@ -250,7 +250,7 @@ def test_nobody_comes_to_an_interpreter_that_ends(
         client.send(request("GET", "/go"))
         assert until(lambda: pool_of(server)["running"] == 1)
         server.signal()
-        (tmp_path / "go").touch()
+        (tmp_path / "finish").touch()
         assert client.reply().body == b"done"
         assert server.wait() == 0
     assert "was killed" not in server.errors, server.errors

@@ -20,10 +20,11 @@ import milepost, os, signal, sys
 
 before = open("before", "a").write("%d\\n" % os.getpid())
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
+interrupt = signal.getsignal(signal.SIGINT)
 if __name__ == "__main__":
     code = milepost.serve("app:app", {settings})
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is interrupt
     print("served", code)
     sys.exit(code)
 """

@@ -114,8 +114,8 @@ def test_the_last_hook_comes_after_the_last_request(
         server.signal(signal.SIGTERM)
         assert until(lambda: server.processes(None)[0]["state"] == "draining")
         assert "worker_exit" not in events(folder)
-        (folder / "go").touch()
-        assert client.reply().status == 200
+        with server.go():
+            assert client.reply().status == 200
     assert server.wait() == 0
     assert events(folder, pid)[-2:] == ["request", "worker_exit"]
 

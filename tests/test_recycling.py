@@ -118,7 +118,6 @@ def test_what_runs_long_in_an_old_process_is_not_cut(supervise: Callable[..., Su
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("--process-requests-max", "0"),
         ("--process-requests-max", "-1"),
         ("--process-requests-max", "some"),
         ("--process-age-max", "0s"),

@@ -109,7 +109,10 @@ impl OverloadDetector {
             completed: seen.completed,
         });
         let span = timeout_of_runs(seen.waits.run_median.unwrap_or(Nanos::ZERO));
-        self.pressure = self.next(per_second, self.is_rising(span));
+        // Where no more wait than run, each waits for one run, however long the runs have become: that is no overload,
+        // even if arrivals a moment apart look as if they went on.
+        let is_long = seen.waiting > seen.running;
+        self.pressure = self.next(per_second, is_long && self.is_rising(span));
         self.pressure
     }
 
@@ -207,6 +210,26 @@ mod tests {
         let runs = runs.iter();
         runs.flat_map(|(len, tick)| std::iter::repeat_n(tick.clone(), *len))
             .collect()
+    }
+
+    #[test]
+    fn as_many_waiting_as_there_are_runs_are_no_overload() {
+        let pressure = |running: usize| {
+            let mut detector = OverloadDetector::default();
+            // Twelve that come one after the other, while no run ends.
+            let ticks = (1..=12).map(|tick| PoolSeen {
+                running: tick.min(running),
+                waiting: tick.saturating_sub(running),
+                oldest_wait: Nanos::from_ms(100 * tick.saturating_sub(running) as u64),
+                arrived: tick as u64,
+                ..PoolSeen::default()
+            });
+            ticks.enumerate().fold(Pressure::Calm, |_, (index, seen)| {
+                detector.observe(at(index), &seen, TARGET, None)
+            })
+        };
+        assert_eq!(pressure(2), Pressure::Overloaded);
+        assert_ne!(pressure(6), Pressure::Overloaded);
     }
 
     /// A detector of an overloaded pool that drains 200 a second, by what a tick sees: how many wait and for how
