@@ -139,7 +139,7 @@ pub fn forwarded<'h>(
 ) -> Forwarded<'h> {
     let mut said = match fields.has(ForwardedField::Rfc7239) {
         true => rfc7239(lines, is_trusted),
-        false => x_forwarded(lines, is_trusted),
+        false => x_forwarded(&lines, is_trusted),
     };
     if said.fault == Some(ForwardedFault::TooLong) {
         (said.client, said.client_port) = (None, None);
@@ -148,7 +148,7 @@ pub fn forwarded<'h>(
 }
 
 fn x_forwarded<'h>(
-    lines: impl Iterator<Item = (ForwardedField, &'h [u8])> + Clone,
+    lines: &(impl Iterator<Item = (ForwardedField, &'h [u8])> + Clone),
     is_trusted: impl Fn(IpAddr) -> bool,
 ) -> Forwarded<'h> {
     // The entries of a list field from the right, over all of its lines.
