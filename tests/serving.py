@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from raw import Client
@@ -244,3 +244,25 @@ def run(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProces
         text=True,
         timeout=DEADLINE_S,
     )
+
+
+@contextlib.contextmanager
+def in_foreground(*argv: str, port: int, folder: Path, **env: str) -> Iterator[None]:
+    """A server of others in the foreground, from its first accepted connection to the end of the block."""
+    output = folder / f"{port}.out"
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | env, cwd=folder
+        )
+
+    def accepts() -> bool:
+        assert process.poll() is None, output.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        assert until(accepts), output.read_text()
+        yield
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)

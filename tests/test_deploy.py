@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client, request
-from serving import COMMAND, DEADLINE_S, Milepost, environment, free_port, until
+from serving import COMMAND, DEADLINE_S, Milepost, environment, free_port, in_foreground
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, DEPLOY = ROOT / "docs/guide/deploy.md", ROOT / "deploy"
@@ -58,28 +58,6 @@ def shop(tmp_path: Path, serve: Callable[..., Milepost]) -> Milepost:
     pytest.importorskip("flask")
     (tmp_path / "shop.py").write_text(APP)
     return serve("shop:app", "--idle-timeout", "75s", log=None)
-
-
-@contextmanager
-def proxy(*argv: str, port: int, folder: Path, **env: str) -> Iterator[None]:
-    """A proxy in the foreground, while it is needed."""
-    output = folder / "proxy.log"
-    with output.open("wb") as log:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | env, cwd=folder
-        )
-
-    def accepts() -> bool:
-        assert process.poll() is None, output.read_text()
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        assert until(accepts), output.read_text()
-        yield
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
 
 
 def connect(port: int, *protocols: str) -> ssl.SSLSocket:
@@ -139,7 +117,7 @@ def nginx(folder: Path, address: tuple[str, int]) -> Iterator[int]:
         f"daemon off; pid nginx.pid; error_log stderr; {user} worker_processes 1; events {{}}\n"
         f"http {{ access_log off; {temporary} {example} }}\n"
     )
-    with proxy("nginx", "-p", str(folder), "-c", "nginx.conf", port=port, folder=folder):
+    with in_foreground("nginx", "-p", str(folder), "-c", "nginx.conf", port=port, folder=folder):
         yield port
 
 
@@ -165,7 +143,7 @@ def test_caddy_in_front_passes_scheme_and_client(tmp_path: Path, shop: Milepost)
     )
     folders = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     arguments = ["caddy", "run", "--adapter", "caddyfile", "--config", "Caddyfile"]
-    with proxy(*arguments, port=port, folder=tmp_path, **folders):
+    with in_foreground(*arguments, port=port, folder=tmp_path, **folders):
         check(port)
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from serving import DEADLINE_S, free_port, run, until
+from serving import DEADLINE_S, free_port, in_foreground, run
 
 REQUESTS = 40
 APP = """
@@ -43,26 +39,6 @@ http {{
     }}
 }}
 """
-
-
-@contextmanager
-def process(*argv: str, port: int, folder: Path) -> Iterator[None]:
-    """A server in the foreground, while it is needed."""
-    output = folder / f"{port}.out"
-    with output.open("wb") as log:
-        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
-
-    def accepts() -> bool:
-        assert server.poll() is None, output.read_text()
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        assert until(accepts), output.read_text()
-        yield
-    finally:
-        server.terminate()
-        server.wait(DEADLINE_S)
 
 
 def ask(port: int, *paths: str) -> None:
@@ -99,7 +75,7 @@ def test_gunicorn(tmp_path: Path, form: str) -> None:
     port = free_port()
     argv = [sys.executable, "-m", "gunicorn", "shop:app", "--bind", f"127.0.0.1:{port}", "--threads", "2"]
     argv += ["--access-logfile", "guni.log", "--access-logformat", f"{COMMON} %({form})s"]
-    with process(*argv, port=port, folder=tmp_path):
+    with in_foreground(*argv, port=port, folder=tmp_path):
         ask(port, "/slow/{}", "/")
     found = pages(tmp_path, "guni.log", f"gunicorn:{form}")
     slow = found["GET /slow/*"]
@@ -145,8 +121,8 @@ def test_nginx(tmp_path: Path) -> None:
     )
     nginx = ("nginx", "-p", str(tmp_path), "-c", "nginx.conf")
     with (
-        process(*gunicorn, port=upstream, folder=tmp_path),
-        process(*nginx, port=port, folder=tmp_path),
+        in_foreground(*gunicorn, port=upstream, folder=tmp_path),
+        in_foreground(*nginx, port=port, folder=tmp_path),
     ):
         ask(port, "/slow/{}", "/static")
     form = "nginx:request_time,upstream_response_time"

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from test_deploy import connect as connect_tls
-from test_deploy import nginx, proxy
+from test_deploy import nginx
 from test_frameworks_django import project  # noqa: F401
 
 from raw import Client, request
-from serving import DEADLINE_S, Milepost, free_port, tables, until
+from serving import DEADLINE_S, Milepost, free_port, in_foreground, tables, until
 
 FOR, PROTO = "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https"
 FORWARDING = re.compile(r"HTTP_(X_?)?(FORWARDED|REAL_IP).*", re.IGNORECASE)
@@ -356,7 +356,7 @@ def test_nginx_sends_proxy_headers(serve: Callable[..., Milepost], tmp_path: Pat
         f"stream {{ server {{ listen 127.0.0.1:{port}; proxy_bind 127.0.0.1; proxy_protocol on;"
         f" proxy_pass {server.address[0]}:{server.address[1]}; }} }}\n"
     )
-    with proxy("nginx", "-p", str(tmp_path), "-c", "nginx.conf", port=port, folder=tmp_path):
+    with in_foreground("nginx", "-p", str(tmp_path), "-c", "nginx.conf", port=port, folder=tmp_path):
         sock = socket.create_connection(("127.0.0.1", port), DEADLINE_S, source_address=("127.0.0.77", 0))
         with Client(sock, server.count) as client:
             assert environ(client)["REMOTE_ADDR"] == "127.0.0.77"
