@@ -1,8 +1,7 @@
 //! The limit of what one client has open: `client_connections_max`.
 //!
 //! Takes addresses of accepted connections, and of clients that a trusted proxy names with each of their requests;
-//! gives a permit for each, or the fact that the client has as many as it
-//! may have. A client is a network prefix, because an attacker with one IPv6 address has 2^64 of them. Knows no
+//! gives a permit for each, or the fact that the client has as many as it may have. A client is a network prefix, because an attacker with one IPv6 address has 2^64 of them. Knows no
 //! sockets; connections on unix sockets have no address and are not counted.
 
 use std::collections::HashMap;
@@ -21,7 +20,8 @@ pub(crate) struct ClientLimit {
     prefix_v6: u8,
 }
 
-/// Permission for one connection, or for one request of a client behind a proxy; released when it is dropped, on any thread.
+/// Permission for one connection, or for one request of a client behind a proxy; released when it is dropped, on any
+/// thread.
 #[derive(Debug)]
 pub struct Permit {
     taken: Option<(Arc<Counts>, IpNet)>,

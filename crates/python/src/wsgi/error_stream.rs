@@ -78,6 +78,8 @@ impl ErrorStream {
         if !state.text.is_empty() {
             self.output.write(state.request.as_ref(), &state.text);
             state.text.clear();
+            // One large text must not keep its memory for the life of the thread.
+            state.text.shrink_to(TEXT_BYTES_MAX);
         }
     }
 }

@@ -41,12 +41,10 @@ impl Connection {
                 Ok(Some(bytes))
             }
             Err(fault) => {
-                let text = format!(
-                    "{} is one of `proxy_protocol_from`, but {}: closed",
-                    self.peer_name(),
-                    fault.text()
-                );
-                self.notice(Notice::FaultyProxyHeader, &text);
+                self.notice(Notice::FaultyProxyHeader, || {
+                    let (peer, fault) = (self.peer_name(), fault.text());
+                    format!("{peer} is one of `proxy_protocol_from`, but {fault}: closed")
+                });
                 self.driver.stats().errors.add();
                 Err(NoProxyHeader { refusal: None })
             }
@@ -84,12 +82,10 @@ impl Connection {
         let mut last = self.last_client.borrow_mut();
         let (ends, fault) = self.driver.shared.proxies.ends_of(head, ends, &mut last);
         if let Some(fault) = fault {
-            let text = format!(
-                "forwarded headers of {}: {}; what is left of it is not believed",
-                self.peer_name(),
-                fault.text()
-            );
-            self.notice(Notice::FaultyChain, &text);
+            self.notice(Notice::FaultyChain, || {
+                let (peer, fault) = (self.peer_name(), fault.text());
+                format!("forwarded headers of {peer}: {fault}; what is left of it is not believed")
+            });
         }
         ends
     }
@@ -124,8 +120,9 @@ impl Connection {
             .map(Some)
             .map_err(|exceeded| {
                 let (key, count) = (exceeded.key, exceeded.count);
-                let text = format!("client {key} has {count} requests under way: more are refused");
-                self.notice(Notice::Crowded, &text);
+                self.notice(Notice::Crowded, || {
+                    format!("client {key} has {count} requests under way: more are refused")
+                });
                 self.driver.stats().crowded_clients.add();
                 Refusal::CLIENT_CROWDED
             })
@@ -138,11 +135,12 @@ impl Connection {
             Err(ProxyHeaderFault::Absent) | Ok(ProxyHeader::Partial)
         );
         if is_header {
-            let text = format!(
-                "{} sends a PROXY protocol header and gets 400; if it is your proxy, add it to `proxy_protocol_from`",
-                self.peer_name()
-            );
-            self.notice(Notice::StrangerSpeaksProxy, &text);
+            self.notice(Notice::StrangerSpeaksProxy, || {
+                format!(
+                    "{} sends a PROXY protocol header and gets 400; if it is your proxy, add it to `proxy_protocol_from`",
+                    self.peer_name()
+                )
+            });
         }
     }
 
@@ -158,10 +156,11 @@ impl Connection {
         self.driver.shared.log.error(Level::Warning, &text);
     }
 
-    fn notice(&self, notice: Notice, text: &str) {
+    /// The text is made only where the log is to hear of it: a peer can cause it with each request.
+    fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
         let shared = &self.driver.shared;
         if shared.proxies.is_due(notice, telemetry::now()) {
-            shared.log.error(Level::Warning, text);
+            shared.log.error(Level::Warning, &text());
         }
     }
 
