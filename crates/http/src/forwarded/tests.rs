@@ -1,3 +1,5 @@
+//! What proxies say, read from heads: chains of addresses, lists over several lines, faults, and anything at random.
+
 use proptest::prelude::*;
 
 use super::*;
