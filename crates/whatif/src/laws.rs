@@ -129,6 +129,7 @@ impl Iterator for LawArrivals {
     type Item = Arrival;
 
     fn next(&mut self) -> Option<Arrival> {
+        // Arrivals are in the order of time, so the earlier one: the next request of an open page, or the next page.
         let at = match (self.pages.peek(), self.next_page) {
             (Some(&Reverse((at, _))), next) if next.is_none_or(|next| at <= next) => self.go_on(at),
             (_, Some(at)) => self.open(at),

@@ -131,6 +131,7 @@ impl Process {
         done: Option<Part>,
     ) -> bool {
         match (&mut self.lock, done) {
+            // A request that only computes has its whole run in the first part, so that nothing comes after it.
             (Some(_), Some(Part::First)) if need.free() > Nanos::ZERO => {
                 self.shared.start(now, need.free(), runner);
                 true

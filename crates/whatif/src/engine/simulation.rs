@@ -228,6 +228,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
 
     fn take(&mut self, index: usize, thread: u32) {
         let pool = &mut self.pools[index];
+        // Before it takes work: a pool that is to shrink would never do so while requests wait.
         if pool.leaves(self.now, thread) {
             self.timeline.level.threads -= 1;
             return;
@@ -236,6 +237,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             return;
         };
         let plans = self.setting.pools.len();
+        // The pools of a plan are one row of the outcome, whatever process they are in.
         let wait = self.now.since(work.queued);
         self.outcomes[index % plans].queue.saturating_record(wait.0);
         self.timeline.waited(wait);
@@ -344,6 +346,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             for thread in fresh.drain(..) {
                 self.after(self.setting.thread_start, Delay::Start, index, thread);
             }
+            // Where all pools rest no tick is due: the time to the next arrival is passed in one step.
             if !self.pools[index].is_resting() {
                 self.tick = next_tick(self.now);
             }

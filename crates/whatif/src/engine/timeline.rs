@@ -80,6 +80,7 @@ impl Timeline {
             "moments are thinned out when there is no room"
         );
         for index in 0..LEN_MAX / 2 {
+            // Levels are those at the end of both; the longest wait and the refusals are those of both.
             let (first, second) = (self.moments[2 * index], self.moments[2 * index + 1]);
             self.moments[index] = Moment {
                 wait_max: first.wait_max.max(second.wait_max),

@@ -123,6 +123,7 @@ impl Answer {
             queue: Times::of(&merged(pools, |pool| &pool.queue)),
             total: Times::of(&merged(pools, |pool| &pool.total)),
             arrived: count(|pool| pool.arrived),
+            // A client sees the same 503 for both.
             refused: count(|pool| pool.refused + pool.expired),
             busy: share(sum(|pool| pool.busy_seconds), thread_seconds),
             threads_mean: share(thread_seconds, outcome.lasted.as_secs_f64()),

@@ -70,6 +70,7 @@ pub fn smallest(
     let holds_all = |answer: &Answer| objectives.iter().all(|objective| objective.holds(answer));
     let mut tried: Vec<(usize, Answer)> = known
         .iter()
+        // An answer for a range of threads (`2:8`) is none for one number.
         .filter_map(|answer| Some((answer.threads.parse().ok()?, (*answer).clone())))
         .collect();
     let mut holds = |threads: usize| {
@@ -104,6 +105,7 @@ pub fn smallest(
 /// Doubles from `fails` on until it holds, then halves what is between.
 fn halved(holds: &mut dyn FnMut(usize) -> bool, mut fails: usize, threads_max: usize) {
     assert!(threads_max > 0, "a pool has a thread");
+    // Doubling first: the answer is mostly far below the most that is allowed.
     let mut try_next = (2 * fails).max(1).min(threads_max);
     while fails < threads_max && !holds(try_next) {
         fails = try_next;

@@ -126,6 +126,7 @@ fn plan(basis: &Basis, pool: &PoolVariant, reserve: Reserve, control: ControlMod
             basis.queue_timeout,
             reserve,
         ),
+        // Without control nothing is refused either: the comparison is with a server that only queues.
         ControlMode::Off => (pool.threads.max, usize::MAX, FOR_EVER, Reserve::default()),
     };
     let range = 1..=pool.threads.max;

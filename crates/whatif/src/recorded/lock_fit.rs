@@ -211,6 +211,7 @@ fn fitted(recording: &Recording, runs: &[Run]) -> Lock {
         let (_, waits) = settled(recording, lock, runs);
         unexplained(&recording.kept, runs, &waits)
     };
+    // Half is assumed where nothing tells, so another one has to explain more than chance does.
     let half = Lock::default();
     let mut best = (left(half), half);
     for before in BEFORE {
@@ -259,6 +260,7 @@ fn refine(needs: &mut [Need], kept: &[Kept], runs: &[Run], waits: &[u64]) {
         let route = routes.entry(one.route).or_default();
         let left = run.left(*wait);
         route.computing += run.computing as f64;
+        // Negative ones count here: they are what others of the route have too much.
         route.left += left;
         route.positive += left.max(0.0);
     }
@@ -267,6 +269,7 @@ fn refine(needs: &mut [Need], kept: &[Kept], runs: &[Run], waits: &[u64]) {
             continue;
         };
         let left = route.left.max(0.0);
+        // It is made computing, so that the run of the route stays what it was.
         *need = if left < FREE_SHARE_MIN * route.computing {
             let computing = run.computing as f64 * (1.0 + left / route.computing);
             let computing = Nanos(computing as u64);
@@ -275,6 +278,7 @@ fn refine(needs: &mut [Need], kept: &[Kept], runs: &[Run], waits: &[u64]) {
                 computing,
             }
         } else {
+            // Only those that have something left share in what the route has left, so that its sum stays.
             let share = left / route.positive.max(1.0);
             run.need(share * run.left(*wait).max(0.0))
         };
@@ -293,6 +297,7 @@ fn waits(recording: &Recording, lock: Lock, runs: &[Run], needs: &[Need]) -> Vec
             .collect();
         begins.sort_unstable_by_key(|&index| runs[index].began);
         let mut process = Process::new(Sharing::default(), Some(lock));
+        // A simulated process stands still until it is resumed, and a stamp of 0 is no moment.
         process.resume(Stamp(1));
         let mut begins = begins.into_iter().peekable();
         loop {
@@ -303,6 +308,7 @@ fn waits(recording: &Recording, lock: Lock, runs: &[Run], needs: &[Need]) -> Vec
             if begin == Stamp::NEVER && next == Stamp::NEVER {
                 break;
             }
+            // At the same moment what is due comes first: a lock that is let go then is free for this one.
             if begin < next {
                 let index = begins.next().expect("a request begins");
                 let runner = Runner {
@@ -313,6 +319,7 @@ fn waits(recording: &Recording, lock: Lock, runs: &[Run], needs: &[Need]) -> Vec
             } else if let Step::Part(runner, part) = process.step(next) {
                 let index = runner.thread as usize;
                 if !process.go_on(next, needs[index], runner, part) {
+                    // Nothing else makes a run longer here, so all beyond the need is a wait for the lock.
                     let lasted = next.since(Stamp(1 + runs[index].began)).0;
                     waits[index] = lasted.saturating_sub(needs[index].run.0);
                 }
@@ -344,6 +351,7 @@ fn is_waited_for(kept: &[Kept], runs: &[Run], waits: &[u64]) -> bool {
     }
     let (mut variance, mut covariance) = (0.0, 0.0);
     for [len, wait, rest, squares, products] in sums.into_values() {
+        // Within the routes: a slow route that also computes much would look like waiting otherwise.
         variance += squares - wait * wait / len;
         covariance += products - wait * rest / len;
     }

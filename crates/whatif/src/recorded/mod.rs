@@ -100,6 +100,7 @@ pub const POOLS_LEN_MAX: usize = 64;
 impl Kept {
     fn of(seen: &Seen) -> Kept {
         let seconds = |span: Option<Nanos>| {
+            // Millions of requests are held in memory, so a span is four bytes; a negative one is not known.
             let known = span.map(|span| Nanos(span.0.min(SPAN_NS_MAX)));
             known.map_or(-1.0, |span| span.as_secs_f64() as f32)
         };
@@ -204,6 +205,8 @@ impl Recorder {
         if self.kept.len() >= REQUESTS_LEN_MAX {
             return Err(Full);
         }
+        // One time with a fraction proves that all have one. Until then the time between end and line is kept,
+        // because the begins may have to be spread over their seconds.
         if !seen.began_unix_ns.is_multiple_of(1_000_000_000) {
             self.has_fractions = true;
             self.rests_s = Vec::new();
@@ -213,6 +216,7 @@ impl Recorder {
         }
         let kept = Kept::of(seen);
         if let Some(found) = seen.found.filter(|found| found.threads <= THREADS_MAX) {
+            // The least and the most, because the log of a controlled pool tells of every size that it had.
             let first = (found.threads, found.threads);
             let (least, most) = self.threads.entry(kept.pool()).or_insert(first);
             (*least, *most) = (found.threads.min(*least), found.threads.max(*most));
@@ -378,6 +382,7 @@ impl Recording {
             sums[1] += one * one;
             sums[2] += other * other;
         }
+        // Where one never varied this divides by zero, and the result is no number.
         let found = sums[0] / (sums[1] * sums[2]).sqrt();
         found.is_finite().then_some(found)
     }

@@ -85,6 +85,7 @@ impl SharingFit {
             curve: curve(&samples, best),
             sampled: samples.len(),
         };
+        // Shuffling is most of the work, and where runs do not seem slower there is nothing to refute.
         if fit.is_slower() {
             fit.is_by_chance = is_by_chance(kept, &need_ns, best, running_seen, seed);
             if !fit.is_by_chance {
@@ -103,6 +104,7 @@ fn is_by_chance(
     running_seen: usize,
     seed: u64,
 ) -> bool {
+    // Consecutive ones, because how many run at once is what is tested.
     let first = kept.len().saturating_sub(EXCERPT_LEN_MAX) / 2;
     let excerpt = &kept[first..(first + EXCERPT_LEN_MAX).min(kept.len())];
     let pools = shuffled::pools(excerpt);
@@ -114,6 +116,7 @@ fn is_by_chance(
         let Some((samples, _)) = samples(&kept, &need_ns) else {
             return false;
         };
+        // From the law that is doubted: the grid would have to be walked for each of the shuffled logs.
         let law = refined(&samples, &ALL_ALIKE, Terms::of(best), best);
         at_most(law) >= at_most(best)
     })
@@ -233,6 +236,7 @@ fn shares(one: &Kept, begin: &[f64; LEVELS], end: &[f64; LEVELS]) -> Vec<(f64, f
 fn running_seen(at_work: &[f64; LEVELS]) -> usize {
     let all: f64 = at_work.iter().sum();
     let mut beyond = 0.0;
+    // From above, until it is enough: a moment of very many at work must not decide how far the law is known.
     for level in (1..LEVELS).rev() {
         beyond += at_work[level];
         if beyond >= SEEN_SHARE * all {
@@ -359,6 +363,7 @@ fn fitted(samples: &[Sample], terms: Terms) -> Sharing {
         .into_iter()
         .flat_map(|sigma| kappas.map(|kappa| (sigma, kappa)))
     {
+        // Terms that the law may not have are cut to zero, which makes most of the grid the same point.
         let law = terms.within(sigma, kappa);
         if !grid.contains(&law) {
             grid.push(law);
@@ -400,6 +405,7 @@ fn resampled(samples: &[Sample], best: Sharing, seed: u64) -> Vec<Sharing> {
     let mut once = || {
         let mut weights = [0.0; BLOCKS];
         for _ in &used {
+            // As many draws as there are blocks: some count twice, others not at all.
             weights[used[random.usize(..used.len())]] += 1.0;
         }
         refined(samples, &weights, terms, best)

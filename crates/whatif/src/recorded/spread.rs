@@ -22,6 +22,7 @@ pub(super) fn spread(kept: &mut [Kept], rests_s: &[f32]) {
         let len = (to - from) as u64;
         for index in from..to {
             let (earliest, latest) = bounds[index];
+            // In the middles of equal parts, so that the last of one group is as far from the first of the next.
             let place = (2 * (index - from) as u64 + 1) * ((latest - earliest) / (2 * len));
             kept[index].at += earliest + place - logged(index, &kept[index]);
         }

@@ -89,6 +89,7 @@ struct StallSearch {
 
 impl StallSearch {
     fn see(&mut self, step: WorkStep, one: &Kept, is_odd: bool) {
+        // What ends so much later than the gap did not hang in it.
         if let Some(candidate) = self.candidate
             && step.now > candidate.to + after_ns(candidate)
         {
@@ -99,6 +100,7 @@ impl StallSearch {
             Event::Ends => {
                 self.notice_gap(step);
                 if let Some(candidate) = &mut self.candidate
+                    // As `running` counts them; one that began late in the gap may just be short.
                     && one.began() < middle(candidate.from, candidate.to)
                 {
                     candidate.hung += usize::from(is_odd);

@@ -34,6 +34,7 @@ pub(super) fn walk(kept: &[Kept], is_of: impl Fn(&Kept) -> bool, see: &mut dyn F
         .filter(|(_, one)| one.has_run() && is_of(one));
     let mut begins: Vec<(u64, usize)> = ran.map(|(index, one)| (one.began(), index)).collect();
     begins.sort_unstable();
+    // Ends are put in order as requests begin: the heap holds those at work, which are few, not all of the log.
     let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let mut begins = begins.into_iter().peekable();
     loop {

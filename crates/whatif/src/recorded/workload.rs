@@ -144,6 +144,8 @@ fn lend_runs(kept: &mut [Kept], seed: u64) {
     }
     let mut random = fastrand::Rng::with_seed(seed);
     for one in kept.iter_mut().filter(|one| !one.has_run()) {
+        // A refused request would have run like its neighbours: without a run it would be free, and a setting that
+        // admits more would look better than it is.
         let known = known.get(&one.route).unwrap_or(&any);
         (one.run_s, one.cpu_s) = match known.len() {
             0 => (0.0, -1.0),

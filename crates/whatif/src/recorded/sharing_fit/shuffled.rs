@@ -48,6 +48,8 @@ pub(super) fn shuffled(
         }
         one.run_s = kept[*from].run_s;
         let free = free.get_mut(&pool_of(one)).expect("each has a pool");
+        // With other runs the threads are free at other times: the waits of the log would put requests beside each
+        // other that a pool of this size cannot run together.
         let Reverse(idle) = free.pop().expect("each pool has a thread");
         one.queue_s = ((idle + FETCH_NS).saturating_sub(one.at) as f64 / 1e9) as f32;
         free.push(Reverse(one.ended()));
