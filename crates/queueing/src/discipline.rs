@@ -283,6 +283,7 @@ impl<T> Line<T> {
     pub fn take_expired(&mut self, now: Stamp) -> Option<Entry<T>> {
         let timeout = self.timeout();
         let entry = self.given_up.pop_front().or_else(|| {
+            // The least important class first; within a class the front has waited longest.
             let mut classes = self.waiting.iter_mut().rev();
             classes.find_map(|class| {
                 let is_over = class.front()?.wait(now) >= timeout;
@@ -305,6 +306,8 @@ impl<T> Line<T> {
         let timeout = self.timeout();
         let fronts = self.waiting.iter().filter_map(VecDeque::front);
         let expiry = |entry: &Entry<T>| {
+            // What a client has waited before it came here counts as waited: it will leave after the same time in
+            // all.
             let left = Nanos(timeout.0.saturating_sub(entry.before.0));
             entry.queued.plus(left)
         };
@@ -352,6 +355,8 @@ impl<T> Line<T> {
         let (target, resized) = (self.settings.queue_target, i128::from(self.resized.0));
         for class in &self.waiting {
             let over = class.partition_point(|entry| entry.wait(now) > target);
+            // Those that came before the last change of size have waited for the old size: counted, they would ask
+            // for growth twice.
             let stale = class.partition_point(|entry| entry.began() < resized);
             seen.waiting_over_target += over.saturating_sub(stale);
         }
@@ -367,6 +372,7 @@ impl<T> Line<T> {
             if entry.wait(now) < timeout {
                 return Some(entry);
             }
+            // Refused by `take_expired`: a worker that asks for work does not write refusals.
             self.given_up.push_back(entry);
         }
     }
@@ -389,7 +395,10 @@ impl<T> Line<T> {
             self.seen.over_target += usize::from(wait > target);
             self.seen.over_half += usize::from(wait.0 > target.0 / 2);
         }
+        // Questions about health overtake all others.
         if entry.class != Class::Health {
+            // Under pressure the newest goes first: its own wait is short, and says nothing of the queue that it left
+            // behind.
             let oldest = oldest_wait(&self.waiting[1..], now).max(wait);
             let least = self.seen.wait_min.map_or(oldest, |least| least.min(oldest));
             self.seen.wait_min = Some(least);

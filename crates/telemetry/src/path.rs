@@ -31,6 +31,7 @@ pub fn push_folded(method: &[u8], path: &[u8], out: &mut Vec<u8>) {
         };
         out.extend_from_slice(before);
         out.extend_from_slice(folded_segment(segment));
+        // A client chooses the length of a path; what is cut off anyway is not folded.
         if out.len() - begin > NAME_BYTES_MAX {
             break;
         }

@@ -102,6 +102,7 @@ impl GrowthLimits {
             );
             self.medians.push_back((median, seen.completed));
         }
+        // Limits end before they are set or judged again: one that ended at this tick must not speak once more.
         self.signalled.end(now);
         self.judged.end(now);
         if is_useless_to_grow(seen) {
@@ -166,6 +167,7 @@ impl GrowthLimits {
             .filter(|growth| now.since(growth.at) >= JUDGED_AFTER)?;
         self.growth = None;
         let inflation = growth.inflation(self.median());
+        // A median of few runs wavers: the fewer there are on either side, the more must the runs have slowed down.
         let runs = self.runs().min(growth.runs);
         let chance = CHANCE / (runs.max(1) as f64).sqrt();
         if inflation <= INFLATION_MAX * growth.share(threads) + chance {
@@ -186,6 +188,7 @@ impl GrowthLimits {
     /// The median of the last medians.
     fn median(&self) -> Option<Nanos> {
         let mut sorted = [Nanos::ZERO; MEDIANS_LEN];
+        // On the stack: a tick of each pool passes here, and allocates nothing.
         let sorted = &mut sorted[..self.medians.len()];
         for (place, (median, _)) in sorted.iter_mut().zip(&self.medians) {
             *place = *median;
@@ -232,11 +235,13 @@ impl Growth {
 
 impl Silence {
     fn observe(&mut self, now: Stamp, seen: &PoolSeen) {
+        // Without anything at work nothing can be completed, so that an idle pool is not silent.
         let is_silent = self.last.is_some() && seen.completed == self.completed && seen.running > 0;
         if is_silent {
             return;
         }
         let was_silent = self.last.is_some_and(|last| now.since(last) > SILENCE);
+        // What waited through the silence is completed at once now, and is no reason to grow.
         if was_silent && seen.waiting > 0 {
             self.over = now.plus(SILENCE);
         }

@@ -156,6 +156,7 @@ impl HillClimb {
         let Some(before) = self.before.filter(is_down) else {
             return false;
         };
+        // Given up early, because clients pay for each second with too few threads.
         let least = (1.0 - LOSS_MAX) * before.per_second * lasted.as_secs_f64();
         lasted >= LOST_AFTER && (done as f64) < least - LOST_DEVIATIONS * least.sqrt()
     }
@@ -194,6 +195,7 @@ impl HillClimb {
 
     /// One step on from what was found there, in the present direction or, at the upper end, down.
     fn step(&mut self, now: Stamp, from: Found, bounds: Bounds) -> usize {
+        // Up by halves and down by quarters, because a step down too far makes clients wait.
         let up = (from.threads + (from.threads / 2).max(1)).min(bounds.max);
         if self.direction == Direction::Up && up > from.threads {
             self.before = Some(from);
@@ -214,6 +216,7 @@ impl HillClimb {
             until: now.plus(self.hold),
             max: bounds.max,
         };
+        // Each rest is longer than the one before: a climb disturbs what has been found good.
         self.hold = Nanos(self.hold.0 * 2).min(HOLD_MAX);
         threads
     }
@@ -233,6 +236,7 @@ fn is_enough(lasted: Nanos, done: u64) -> bool {
 
 /// The part of a growth that became throughput: 1 when both grew by the same factor, 0 when nothing came of it.
 fn gain(before: Found, after: Found) -> f64 {
+    // From nothing any throughput is all that the growth could bring.
     if before.per_second <= 0.0 {
         return match after.per_second > 0.0 {
             true => 1.0,

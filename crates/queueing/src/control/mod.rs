@@ -305,10 +305,13 @@ impl Control {
         } else if self.growth_limits.is_free(seen) {
             self.haste = (self.haste * 2).min(HASTE_MAX);
         }
+        // Threads that wait for the interpreter's lock gain nothing from more of them, so growth stays careful there.
         let is_hasty = (seen.gil_share).is_none_or(|share| share <= HASTY_GIL_SHARE_MAX);
         if !is_hasty {
             self.haste = 1;
         }
+        // A small pool grows by a share of almost nothing: where more wait than there are threads, it grows by some
+        // at least, but never by more than its half.
         let least = match is_hasty && seen.waits.waiting_over_target > self.threads {
             true => (self.haste * CROWDED_LEAST).min(self.threads / 2 + 1),
             false => 1,

@@ -126,6 +126,7 @@ impl OverloadDetector {
     fn next(&self, per_second: Option<f64>) -> Pressure {
         let late = self.late.count_ones();
         let is_rising = self.rising.count_ones() == RISING_LEN;
+        // More is asked to become saturated than to stay so: a pressure on the edge does not change at each tick.
         let is_saturated = match self.pressure {
             Pressure::Calm => late >= SATURATED_FROM,
             Pressure::Saturated => late > SATURATED_ABOVE,
@@ -135,6 +136,7 @@ impl OverloadDetector {
             && self.refusals != 0
             && !self.is_less_than(per_second);
         match is_saturated {
+            // While refusals go on the overload does, even with a short queue: the queue is short because of them.
             true if is_shedding => Pressure::Overloaded,
             true if is_rising && self.standing.count_ones() == OVERLOAD_LEN => Pressure::Overloaded,
             true => Pressure::Saturated,

@@ -187,6 +187,7 @@ fn naviserver(line: &mut Line<'_>, rest: &[u8]) -> Option<()> {
     line.spans = KnownSpans {
         receive: Some(receive),
         queue: Some(queue),
+        // NaviServer's filters run in the thread of the request, so both are its run.
         run: Some(Nanos(filter.0.saturating_add(run.0))),
         total,
         ..KnownSpans::default()

@@ -63,6 +63,7 @@ impl DateReader {
 
     /// `Mon Nov 23 12:00:01 2026`, as C's `ctime` writes it. It has no offset, so the time counts as UTC.
     pub(super) fn ctime(&mut self, text: &[u8]) -> Option<Moment> {
+        // Lines of the same second follow one another: most times are read once.
         if text != self.ctime {
             let parsed = strtime::parse("%a %b %e %H:%M:%S %Y", text).ok()?;
             let at = Offset::UTC.to_timestamp(parsed.to_datetime().ok()?).ok()?;

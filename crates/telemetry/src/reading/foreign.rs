@@ -96,6 +96,7 @@ impl ForeignField {
         };
         let value = known(value);
         let span = match value {
+            // A dash is a phase that was not reached, not one of zero length.
             b"" => None,
             _ => Some(Nanos(number(value)?.checked_mul(unit_ns)?)),
         };
@@ -113,6 +114,7 @@ impl ForeignField {
             Unit::Ctime => date.ctime(value)?,
             _ => date.unbracketed(value)?,
         };
+        // A time with fractions may have been read before, and is the better one.
         line.wall_ns = line.wall_ns.or(Some(moment.wall_ns));
         line.utc_offset_secs = moment.utc_offset_secs;
         Some(())
@@ -147,6 +149,7 @@ fn times(value: &[u8]) -> Option<Option<Nanos>> {
     let mut sum = None;
     for part in value.split(|byte| matches!(byte, b',' | b':' | b' ')) {
         match known(part) {
+            // An upstream that could not be reached has a dash among the times of the others.
             b"" => {}
             part => {
                 let before: Nanos = sum.unwrap_or_default();

@@ -59,6 +59,7 @@ pub(super) fn proxy<'a>(
     let is_whole = spaces(rest).is_empty() && line.wall_ns.is_some() && line.spans.total.is_some();
     let total = line.spans.total.unwrap_or_default();
     if keys.iter().any(|(_, _, slot)| slot.unit == Unit::End) {
+        // After all keys were read: the total may stand behind the time.
         line.wall_ns = line.wall_ns.map(|end| end.saturating_sub(total.0));
     }
     is_whole.then_some(line)

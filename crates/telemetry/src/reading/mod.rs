@@ -156,6 +156,7 @@ impl<'a> Line<'a> {
         if spans.total.is_none()
             && let (Some(receive), Some(queue), Some(run)) = (spans.receive, spans.queue, spans.run)
         {
+            // Other servers do not measure what comes after the run.
             let send = spans.send.map_or(0, |span| span.0);
             let sum = receive.0.saturating_add(queue.0).saturating_add(run.0);
             spans.total = Some(Nanos(sum.saturating_add(send)));

@@ -129,6 +129,7 @@ impl Pattern {
         }
         for pair in parts.windows(2) {
             if let [Part::Field(one, _), Part::Field(two, _)] = pair
+                // A bracket or a date says itself where it ends; any other field needs text behind it.
                 && !matches!(
                     one.field.and_then(shape),
                     Some(Shape::Bracketed | Shape::Iso)
@@ -228,6 +229,7 @@ impl Shape {
                     .get(19..)?
                     .iter()
                     .position(|byte| matches!(byte, b'+' | b'-' | b'Z'))?;
+                // Behind the seconds, because the date has dashes too; fractions may stand between.
                 let zone_bytes = if text[19 + zone] == b'Z' { 1 } else { 6 };
                 let bytes = 19 + zone + zone_bytes;
                 (bytes <= text.len()).then_some(bytes)

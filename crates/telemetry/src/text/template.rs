@@ -144,6 +144,7 @@ pub(crate) fn parts<F>(
     if text.trim().is_empty() {
         return Err(TemplateFault::Empty);
     }
+    // A newline would make two lines of one exchange, whose reader would take them for two.
     if let Some((index, found)) = text.chars().enumerate().find(|(_, c)| c.is_control()) {
         let at = index + 1;
         return Err(TemplateFault::Control { at, found });
@@ -161,6 +162,7 @@ fn split<F>(text: &str, named: fn(&str) -> Option<F>) -> Result<Vec<Part<F>>, Te
     while let Some(index) = rest.find(['{', '}']) {
         let (before, braced) = rest.split_at(index);
         literal.push_str(before);
+        // Counted in characters, from 1: this is what an editor shows.
         let at = text[..text.len() - braced.len()].chars().count() + 1;
         if let Some(after) = braced.strip_prefix("{{") {
             literal.push('{');
@@ -189,6 +191,7 @@ fn field<F>(
     named: fn(&str) -> Option<F>,
 ) -> Result<(F, &str), TemplateFault> {
     let unclosed = TemplateFault::Unclosed { at };
+    // An opening brace ends the name too: of `{peer {status}` the first field is unclosed.
     let end = inner.find(['{', '}']).ok_or(unclosed.clone())?;
     let (name, after) = inner.split_at(end);
     let after = after.strip_prefix('}').ok_or(unclosed)?;
@@ -219,6 +222,7 @@ fn place<F>(parts: &mut [Part<F>]) {
         ahead -= here;
         is_open ^= here % 2 == 1;
         if let Part::Field(_, place) = part {
+            // The last quote of an odd number has no partner: what follows it is bare.
             let is_paired = is_open && ahead > 0;
             *place = if is_paired {
                 Place::Quoted
