@@ -162,6 +162,7 @@ impl Check<'_> {
             ("ready_path", &config.ready_path),
         ];
         for (index, (key, path)) in paths.iter().enumerate() {
+            // Only the ones before it, so that each pair is named once.
             let mut others = paths[..index].iter();
             if path.is_some()
                 && let Some((other, _)) = others.find(|(_, other)| other == path)
@@ -303,6 +304,7 @@ impl Check<'_> {
             Cpus::Unpinned => Vec::new(),
             Cpus::All => here.clone(),
             Cpus::These(cpus) => {
+                // A container or `taskset` may allow fewer processors than there are, and binding to others fails.
                 if let Some(cpu) = cpus.iter().find(|cpu| !here.contains(cpu)) {
                     let here: Vec<String> = here.iter().map(usize::to_string).collect();
                     let hint = format!("this process may run on {}", here.join(", "));
@@ -366,6 +368,7 @@ fn overlap(a: &Bind, b: &Bind) -> bool {
             .iter()
             .any(|address| address.port() != 0 && b.contains(address)),
         (Bind::Unix(a), Bind::Unix(b)) => a.path == b.path,
+        // Without a name all inherited sockets are meant, so that any other is among them.
         (Bind::Inherited(a), Bind::Inherited(b)) => a.is_none() || b.is_none() || a == b,
         _ => false,
     }

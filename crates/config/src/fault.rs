@@ -106,6 +106,7 @@ impl fmt::Display for Origin {
 /// The cause for a value, with control characters escaped, so that it cannot draw on the terminal.
 pub(crate) fn unexpected(found: &str, expected: &str) -> String {
     let mut printable = String::new();
+    // A value may come from a variable or a file of somebody else, and goes to a terminal.
     for c in found.chars() {
         match c.is_control() {
             true => printable.extend(c.escape_default()),

@@ -39,6 +39,7 @@ pub struct Conversion {
 /// The same settings as a milepost.toml has them.
 pub fn convert(flags: &[FlagText]) -> Conversion {
     let made = translate(flags, FlagSource::File);
+    // In the order of the table of settings, so that one command line always makes the same file.
     let lines = SETTINGS.iter().filter_map(|setting| {
         let used = made.flags.iter().filter(|flag| flag.key == setting.key);
         let texts: Vec<&str> = used.map(|flag| flag.text.as_str()).collect();
@@ -99,6 +100,7 @@ pub(crate) fn translate(flags: &[FlagText], source: FlagSource) -> Translation {
     for flag in flags {
         translator.take(flag);
     }
+    // These are made of several flags, so they wait until all are known.
     translator.log_format();
     translator.mount();
     translator.app();
@@ -212,6 +214,7 @@ impl Translator {
         match mount.split_once('=') {
             Some((prefix, app)) if prefix.starts_with('/') => {
                 self.push("root_path", prefix, origin.clone());
+                // Not pushed yet: a `--callable` may still name the object in it.
                 self.parts.insert("app.module", (app.to_owned(), origin));
             }
             _ => self.push("root_path", mount, origin),
@@ -228,6 +231,7 @@ impl Translator {
         });
         let module = self.parts.remove("app.module").or(file);
         match (module, callable) {
+            // An object that the module names already is the one that is meant.
             (Some((module, origin)), Some((callable, _))) if !module.contains(':') => {
                 self.push("app", format!("{module}:{callable}"), origin);
             }
@@ -252,6 +256,7 @@ impl Translator {
             let (origin, is_bound) = (origin.clone(), self.texts("bind").next().is_some());
             let host = host.map_or_else(|| "127.0.0.1".to_owned(), |(host, _)| host);
             let port = port.map_or_else(|| "8000".to_owned(), |(port, _)| port);
+            // An IPv6 address needs brackets before a port.
             let address = match host.contains(':') && !host.starts_with('[') {
                 true => format!("[{host}]:{port}"),
                 false => format!("{host}:{port}"),
@@ -299,6 +304,7 @@ impl Translator {
             .ok()
             .zip(most)
             .and_then(|(jitter, most)| {
+                // Rounded up: without any jitter all processes would be replaced at once.
                 Some(jitter.checked_mul(100)?.div_ceil(most.max(1)).min(100))
             });
         match share {
@@ -326,10 +332,12 @@ impl Translator {
         let line = self.corrected();
         let mut made = self.made;
         if self.source != FlagSource::File
+            // Under the last fault alone: the line holds the answer to all of them.
             && let Some(last) = made.faults.pop()
         {
             made.faults.push(last.with_hint(line));
         }
+        // What only the corrected line has was a guess at what the user meant, and is never served by.
         made.flags.retain(|flag| !flag.is_proposed);
         made
     }
@@ -403,6 +411,7 @@ fn template(format: &str) -> Result<String, String> {
     };
     let mut template = braces(parts.next().unwrap_or_default());
     for part in parts {
+        // An atom is `%(NAME)s`: the letter behind the parenthesis says nothing.
         let (atom, rest) = part.split_once(')').unwrap_or((part, ""));
         let lower = atom.to_ascii_lowercase();
         let known = ATOMS

@@ -120,6 +120,7 @@ fn draft_of(sources: &Sources) -> (Draft, Vec<ConfigFault>) {
     let mut draft = Draft::default();
     draft.notes.extend(read.notes);
     for reading in &read.readings {
+        // In rising precedence, and past a fault: all faults are found at once.
         draft.take(reading, &mut faults);
     }
     (draft, faults)

@@ -110,6 +110,7 @@ fn url_of(text: &str) -> Result<String, Hint> {
 /// A folder and the URL that it is mounted under, as `/url=dir`.
 pub(crate) fn mount(text: &str) -> Result<StaticEntry, Hint> {
     let Some((url, dir)) = text.split_once('=') else {
+        // Docker and other servers write `/url:dir`; a folder alone is the other frequent slip.
         return Err(Some(match text.split_once(':') {
             Some((url, dir)) if is_url_path(url) && !dir.is_empty() => {
                 format!("write `{url}={dir}`")

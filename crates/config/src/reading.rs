@@ -78,6 +78,7 @@ pub(super) fn read(sources: &Sources) -> Readings {
         };
         file.read();
     }
+    // The order of these steps is the precedence: a later reading of a setting replaces an earlier one.
     flags(&sources.gunicorn_flags, FlagSource::Variable, &mut all);
     for (name, value) in &sources.environment {
         match variable(name, value, &all.readings) {
@@ -95,6 +96,7 @@ fn variables_of_others(sources: &Sources) -> impl Iterator<Item = SettingReading
         let value = sources.environment.get(name)?.trim();
         let text = match name {
             _ if value.is_empty() => return None,
+            // Such a platform forwards requests from outside of the container, where loopback is not reached.
             "PORT" => format!("0.0.0.0:{value}"),
             _ => value.to_owned(),
         };
@@ -184,6 +186,7 @@ fn flags(used: &[FlagText], source: FlagSource, all: &mut Readings) {
             .flags
             .iter()
             .filter(|flag| flag.key == setting.key);
+        // All texts of a setting are one reading, so that a repeated flag is a list and not a replacement.
         let entries: Vec<_> = used
             .map(|flag| SettingValue::text(&flag.text, flag.origin.clone()))
             .collect();
@@ -206,6 +209,7 @@ fn named_twice(
     setting: &Setting,
     origin: &Origin,
 ) -> Result<(), ConfigFault> {
+    // Of the origin only the kind counts: a flag may well replace the line of a file.
     let source = std::mem::discriminant(origin);
     let same_setting = readings
         .iter()
@@ -244,6 +248,7 @@ fn unquoted(text: &str, at: usize) -> Option<String> {
         .next()?;
     let (key, value) = line.split_once('=')?;
     let (key, value) = (key.trim(), value.split('#').next()?.trim());
+    // With quotation marks or brackets the fault is another one.
     let is_text = !value.is_empty() && !value.contains(['"', '\'', '[', '{', '\\']);
     setting(key).filter(|_| is_text)?;
     Some(format!(
@@ -380,6 +385,7 @@ impl TomlFile<'_> {
         let place = |(key, item): (&str, &Item)| {
             let at = items.key(key).and_then(Key::span);
             let start = at.clone().or_else(|| item.span()).map_or(0, |at| at.start);
+            // A table that is written as dotted keys has no span of its own: then the key has to do.
             let end = item.span().or(at.clone()).map_or(start, |at| at.end);
             KeyPlace {
                 key: key.to_owned(),
@@ -431,6 +437,7 @@ impl TomlFile<'_> {
             .as_table_like()
             .and_then(|table| table.iter().find_map(|(key, _)| setting(key)));
         let top = "settings stand at the top of the file, outside of tables";
+        // The frequent slip is a setting that follows a `[table]`, and so belongs to it.
         let hint = nested
             .map(|known| format!("{top}: `{} = ...`", known.key))
             .or_else(|| migration_hint(name, Spelling::Key))

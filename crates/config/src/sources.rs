@@ -56,6 +56,7 @@ fn known_flags<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<FlagText>, D::Err
     }
     let written = Vec::<WrittenFlag>::deserialize(from)?.into_iter();
     let known = written.filter_map(|WrittenFlag { key, text }| {
+        // An upgrade hands over the flags of the version before, which may have had one more.
         let key = known_flag(&key)?;
         Some(FlagText { key, text })
     });

@@ -136,12 +136,14 @@ impl SettingTable {
 
     /// A key that is missing, unless it is there and was left out for its fault.
     fn fault_of_whole(&self, message: &str) -> Option<ConfigFault> {
+        // Serde's own message is the only sign of a missing key.
         let missing = message
             .strip_prefix("missing field `")
             .and_then(|rest| rest.strip_suffix('`'));
         let Some(key) = missing else {
             return Some(ConfigFault::statement(self.origin.clone(), message));
         };
+        // It was left out because of its own fault, which is reported already.
         if self.keys.iter().any(|place| place.key == key) {
             return None;
         }

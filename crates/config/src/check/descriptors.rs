@@ -21,6 +21,7 @@ impl Check<'_> {
     pub(super) fn connections(&mut self, config: &mut Config) {
         let files_max = self.machine.open_files_max;
         let room = room(files_max, beside_connections(config)).max(1);
+        // A note and no fault: the default is meant for servers, and a laptop with 1,024 files has to serve too.
         let wished = config.listen.connections_max;
         if wished as u64 > room {
             config.listen.connections_max = room as usize;

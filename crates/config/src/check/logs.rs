@@ -18,6 +18,7 @@ impl Check<'_> {
             false => &auto,
         };
         for (log, origin) in self.wished(written) {
+            // Before any check: a log that is not written cannot be in the way of another one.
             if log.is_for_terminal && !self.machine.has_terminal {
                 continue;
             }
@@ -56,6 +57,7 @@ impl Check<'_> {
                 levels: log.levels(draft.error_level),
             });
         }
+        // It may be meant, so it is no fault; but then a server that fails says nothing at all.
         if logs.is_empty() {
             self.note("error_log is off: what goes wrong is told nowhere");
         }
@@ -104,6 +106,8 @@ impl Check<'_> {
             if let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) {
                 self.folder(&origin, dir);
             }
+            // Two writers of a file would rotate it away from each other. Compared as absolute paths, because one of
+            // the names may be relative.
             let path = self.absolute(file);
             if let Some((_, other)) = files.iter().find(|(other, _)| *other == path) {
                 let text = format!("`{}` is {other} already", file.display());
@@ -125,6 +129,7 @@ impl Check<'_> {
             ("log_keep_age", rotation.keep_age.is_some()),
             ("log_compress", rotation.compress),
         ];
+        // Each reason once: without a file the settings of old files are not blamed as well.
         let has_file = log_files(draft).next().is_some();
         for (key, _) in rotates.iter().filter(|(_, is_on)| *is_on && !has_file) {
             self.vain(key, "no log is a file");

@@ -39,6 +39,7 @@ impl Check<'_> {
     pub(super) fn cache_rules(&mut self, draft: &Draft) -> Vec<CacheRule> {
         let mut rules: Vec<CacheRule> = Vec::new();
         for Placed { value, origin } in &draft.cache_rules {
+            // Only equal texts: whether one glob covers another is not decided here.
             if rules.iter().any(|rule| rule.glob == value.glob) {
                 let text = format!("`{}` has a rule already", value.glob);
                 self.statement(origin, text, "the first match counts: leave one out");
@@ -94,6 +95,7 @@ impl Check<'_> {
 
     /// The bytes of a file, which must be one that can be read.
     fn file(&mut self, origin: &Origin, file: &Path) -> Option<u64> {
+        // Now, and as this user: a missing page would be found only when the first error has to be shown.
         let error = match (self.machine.file)(file) {
             Ok(bytes) => return Some(bytes),
             Err(error) => error,

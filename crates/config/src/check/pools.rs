@@ -148,6 +148,7 @@ impl Check<'_> {
         }
         let origin = draft.origin("slow_pool");
         let pool = self.pool_index(name, &origin, pools)?;
+        // Pool 0 is where requests go without a rule: slow ones would move from it to itself.
         if pool == 0 {
             let text = format!("slow_pool is `{name}`, where all others are");
             let hint = "slow requests leave the others alone in a pool of their own: `[[pool]]`, `name = \"slow\"`";

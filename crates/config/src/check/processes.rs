@@ -49,6 +49,7 @@ impl Check<'_> {
         if !config.processes.preload {
             return;
         }
+        // The template holds the modules that a reload is to import anew.
         if draft.reload {
             let text = "preload and reload exclude each other";
             let hint =
@@ -66,6 +67,7 @@ impl Check<'_> {
         for entry in &draft.reload_dirs {
             self.folder(&entry.origin, &entry.value);
             let dir = self.absolute(&entry.value);
+            // Two spellings of a folder would be watched twice, and each change reported twice.
             if !dirs.contains(&dir) {
                 dirs.push(dir);
             }

@@ -44,6 +44,7 @@ impl Check<'_> {
         let mut own: Vec<&PathPattern> = Vec::new();
         for rule in list {
             let pattern = from(&rule.value);
+            // The first match counts, so only what stands before it can take everything from it.
             if let Some(taker) = others.iter().chain(&own).find(|one| covers(one, pattern)) {
                 let (pattern, taker) = (said(pattern), said(taker));
                 let (text, hint) = if pattern == taker {
@@ -55,6 +56,7 @@ impl Check<'_> {
                 };
                 self.statement(&rule.origin, text, hint);
             }
+            // A rule with exceptions leaves some requests to the next one, so it hides none.
             if takes_all(&rule.value) {
                 own.push(pattern);
             }
@@ -95,6 +97,7 @@ fn covers(outer: &PathPattern, inner: &PathPattern) -> bool {
         (
             PathPattern::Beginning(outer),
             PathPattern::Exactly(inner) | PathPattern::Beginning(inner),
+            // Compared decoded, as paths of requests are: `/%61` and `/a` are one path.
         ) => decoded(inner).starts_with(&decoded(outer)),
     }
 }

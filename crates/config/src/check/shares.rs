@@ -38,6 +38,7 @@ impl Check<'_> {
         let of_routes = draft.rate_routes.iter();
         all.extend(of_routes.map(|route| ("rate_route", Some(route.value.rate))));
         for (key, rate) in all {
+            // A note and no fault: a test may want a slow server.
             if let Some(Rate::BytesPerSec(bytes @ ..RATE_USUAL_MIN)) = rate {
                 self.note(format!(
                     "{key} is {bytes} bytes a second: `{bytes}K` and `{bytes}M` would be more"

@@ -170,12 +170,14 @@ impl Setting {
         let last = texts.last().copied().unwrap_or_default();
         let is_bare = match self.kind {
             SettingKind::Switch { .. } => matches!(last, "true" | "false"),
+            // One text needs no brackets: a list is read from a single string too.
             SettingKind::List { .. } if texts.len() > 1 => {
                 let texts: Vec<String> = texts.iter().map(quoted).collect();
                 return format!("[{}]", texts.join(", "));
             }
             _ => last
                 .parse::<u32>()
+                // `007` and `+7` are numbers to Rust and faults or other values in TOML: they stay text.
                 .is_ok_and(|number| number.to_string() == last),
         };
         match is_bare {

@@ -72,6 +72,7 @@ pub(crate) fn request_id_header(text: &str) -> Result<Option<String>, Hint> {
     if !is_token(text) {
         return Err(None);
     }
+    // Names of fields have no case (RFC 9110 section 5.1); requests are compared in lower case.
     let name = text.to_ascii_lowercase();
     let is_one_of = |names: &str| names.split(' ').any(|one| one == name);
     let why = if is_one_of(FRAMING) {

@@ -65,6 +65,7 @@ fn glob_checked(glob: &str) -> Result<String, Hint> {
     }
     let whole = match glob.starts_with('/') {
         true => glob.to_owned(),
+        // As `.gitignore` has it, where `*.css` is meant for every folder.
         false => format!("/**/{glob}"),
     };
     is_glob(&whole, glob)?;

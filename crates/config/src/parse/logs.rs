@@ -216,6 +216,7 @@ pub(crate) fn target(text: &str, table: &str) -> Result<Option<LogTarget>, Hint>
         folder if folder.ends_with('/') => {
             return hinted(format!("name a file: `{folder}milepost.log`"));
         }
+        // A file may have such a name, but it would damage each message that names it.
         file if file.contains(char::is_control) => return Err(None),
         file => LogTarget::File(PathBuf::from(file)),
     };
@@ -263,6 +264,7 @@ pub(crate) fn form(text: &str) -> Result<LogForm, Hint> {
             Ok(_) => LogForm::Template(text.to_owned()),
             Err(fault) => return Err(Some(fault.to_string())),
         },
+        // The templates of gunicorn and nginx.
         text if text.contains("%(") || text.contains('$') => {
             return hinted("fields stand in braces, as `{peer} {status} {total}`");
         }

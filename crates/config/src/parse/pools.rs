@@ -214,11 +214,13 @@ fn method_of(text: &str) -> Result<String, Hint> {
 }
 
 fn host_of(text: &str) -> Result<String, Hint> {
+    // `example.com.` is the same host (RFC 1034 section 3.1), and no client has to write the dot.
     let lower = text.trim_end_matches('.').to_ascii_lowercase();
     if let Some((_, behind)) = lower.split_once("://") {
         let host = behind.split(['/', ':']).next().unwrap_or_default();
         return hinted(format!("the host alone: `{host}`"));
     }
+    // Before the port is looked for: an IPv6 address has colons of its own.
     if lower.starts_with('[') && lower.ends_with(']') {
         return Ok(lower);
     }
@@ -244,6 +246,7 @@ fn header_of(text: &str) -> Result<(String, Option<String>), Hint> {
     if !is_token(name) {
         return Err(None);
     }
+    // Names of fields have no case (RFC 9110 section 5.1); values are compared as they are.
     let name = name.to_ascii_lowercase();
     match (name.as_str(), value) {
         ("host", _) => hinted("hosts have a key of their own: `host`"),

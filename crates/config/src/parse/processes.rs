@@ -77,6 +77,7 @@ pub(crate) fn control(text: &str) -> Result<ControlConfig, Hint> {
         "" => Err(None),
         file if file.ends_with('/') => hinted(format!("name a file: `{file}milepost.sock`")),
         file => match file.strip_prefix("unix:") {
+            // `bind` has this prefix; a control socket is never anything else.
             Some(file) => hinted(format!("write `{file}`")),
             None => Ok(ControlConfig::At(PathBuf::from(file))),
         },

@@ -48,6 +48,7 @@ pub(crate) fn forwarded_headers(text: &str) -> Result<ForwardedFields, Hint> {
         fields = fields.with(field);
     }
     let rfc7239 = ForwardedFields::default().with(ForwardedField::Rfc7239);
+    // The field that the proxy does not write is the client's, who could claim any address with it.
     if fields.has(ForwardedField::Rfc7239) && fields != rfc7239 {
         return hinted(
             "one form at a time: a proxy that writes one of them passes the other on as the client sent it",

@@ -80,6 +80,8 @@ fn redirect_target(to: &str) -> Result<String, Hint> {
     match site.map(|site| site.split(['/', '?', '#']).next().unwrap_or_default()) {
         None => begins_as_path(to)?,
         Some("") => return hinted("name the site: `https://www.example.org/`"),
+        // The star is a part of the request's path: in the place of a host it would send clients wherever a link says
+        // (an open redirect).
         Some(host) if host.contains('*') => {
             return hinted(
                 "clients would choose the host: `*` stands behind it, as `https://host/*`",
@@ -152,6 +154,7 @@ fn pattern(from: &str) -> Result<PathPattern, Hint> {
         Some(beginning) => (beginning, true),
         None => (from, false),
     };
+    // `/shop*` would take `/shopping` as well, which is seldom meant.
     if beginning.contains('*') || (is_beginning && !beginning.ends_with('/')) {
         let folder = from.split('*').next().unwrap_or_default();
         let folder = folder.trim_end_matches('/');
