@@ -83,6 +83,7 @@ fn bind_with_mode(socket: &Socket, wanted: &UnixSocket) -> io::Result<()> {
 /// The lock among servers of this kind; none where the folder cannot be read.
 fn lock_folder(path: &Path) -> io::Result<Option<File>> {
     let folder = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    // The folder and not a file in it: there is nothing to create, to remove, or to leave behind.
     let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) else {
         return Ok(None);
     };

@@ -52,6 +52,7 @@ pub struct AtQueue {
 impl AtQueue {
     #[inline]
     pub(crate) fn add(&mut self, queued: &KnownQueued) {
+        // Each is counted by itself: older lines and other servers' know only some of them.
         if let Some(from_queue) = queued.from_queue {
             self.known_len += 1;
             self.from_queue_len += u64::from(from_queue);

@@ -63,6 +63,7 @@ pub(crate) fn pairs<'t>(before: &'t Tally, after: &'t Tally) -> Vec<PagePair<'t>
     let mut news = after.pages().named;
     let mut pairs: Vec<PagePair<'t>> = Vec::new();
     for (name, group) in before.pages().named {
+        // What is found is taken out, so that the rest are the pages that are new.
         let found = news.iter().position(|(new, _)| *new == name);
         let after = found.map(|at| news.remove(at).1);
         let before = Some(group);
@@ -120,6 +121,7 @@ fn is_other(one: (f64, f64), other: (f64, f64)) -> bool {
 /// Whether the share of 5xx changed.
 fn failed(before: &Group, after: &Group) -> Option<String> {
     let part = |group: &Group| group.classes[5] as f64 / group.len.max(1) as f64;
+    // Two shares of a sample differ by chance as well: by how much follows from what both sides have together.
     let all =
         (before.classes[5] + after.classes[5]) as f64 / (before.len + after.len).max(1) as f64;
     let lens = 1.0 / before.len.max(1) as f64 + 1.0 / after.len.max(1) as f64;

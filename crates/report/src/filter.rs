@@ -47,6 +47,7 @@ impl When {
         let offset = pieces.to_numeric_offset();
         let utc = offset.unwrap_or(Offset::UTC).to_timestamp(at).ok()?;
         let ns = u64::try_from(utc.as_second()).ok()? * NANOS_PER_SEC;
+        // Without an offset the clock is the log's, which is known only line by line.
         Some(match offset {
             None => When::Local(ns),
             Some(_) => When::Utc(ns),
@@ -118,6 +119,7 @@ pub fn duration(text: &str) -> Option<Nanos> {
         "d" => 86_400e9,
         _ => return None,
     };
+    // `inf`, `1e9` and a sign would be numbers to Rust.
     if !number
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.')

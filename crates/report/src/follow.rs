@@ -96,6 +96,7 @@ impl Follow {
                 }),
             }
         }
+        // What was in the files before belongs to no interval: it came at another time.
         if !has_more && !self.has_caught_up {
             self.has_caught_up = true;
             self.counts.interval = Some(Tally::new(&self.plan));
@@ -152,10 +153,13 @@ impl TailKind {
             return OnceTail::start(io::stdin());
         };
         let current = match File::open(path) {
+            // A pipe is never replaced by another one, and cannot be opened twice: it is read to its end, by a thread
+            // of its own because it may block.
             Ok(file) if !file.metadata()?.is_file() => return OnceTail::start(file),
             Ok(mut file) => {
                 let (packing, _) = looked_at(&file)?;
                 file.seek(SeekFrom::Start(0))?;
+                // A packed file is an old one: nothing is appended to it any more.
                 if packing != Packing::Plain {
                     return OnceTail::start(file);
                 }
@@ -222,6 +226,7 @@ impl OnceTail {
 
     fn read_some(&mut self, counts: &mut Counts) -> io::Result<bool> {
         for _ in 0..READS_A_TURN {
+            // A read of a pipe may wait for ever, and the other inputs and the display with it.
             if self.has_ended || !self.piped.is_ready()? {
                 return Ok(false);
             }
@@ -315,6 +320,7 @@ impl Open {
     }
 
     fn read(&mut self, counts: &mut Counts) -> io::Result<bool> {
+        // It was truncated and written anew, as `copytruncate` of logrotate does.
         if !self.is_as_it_was()? {
             self.file.seek(SeekFrom::Start(0))?;
             self.position = 0;

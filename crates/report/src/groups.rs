@@ -94,6 +94,7 @@ impl Groups {
     #[inline]
     pub(crate) fn group_of(&mut self, line: &Line<'_>) -> &mut Group {
         self.write_key(line);
+        // Lines of the same group often follow one another: this saves the look-up in the map.
         let place = match self.groups.get(self.last) {
             Some((key, _)) if *key == self.key => Some(self.last),
             _ => self.places.get(&self.key).copied(),

@@ -82,6 +82,7 @@ pub fn read(
         ..Progress::default()
     };
     for input in inputs {
+        // The bytes of an input begin at 0 each time; progress is of all of them.
         let before_bytes = progress.read_bytes;
         tally.begin(&input.name(), 0);
         let passed = pass(input, &mut |read_bytes, piece| {
@@ -119,6 +120,7 @@ fn pass(
     loop {
         let read_bytes = source.read_bytes.load(Ordering::Relaxed);
         let turn = lines.turn(&mut source.reader, &mut |piece| {
+            // Within a block nothing can be broken off: the lines of the block are in memory, and are few.
             let _ = take(read_bytes, Some(piece));
         });
         let block_bytes = turn.map_err(fault)?;

@@ -31,6 +31,7 @@ impl Piped {
         open: impl FnOnce() -> io::Result<R> + Send + 'static,
     ) -> io::Result<Piped> {
         let (full_end, blocks) = sync_channel(BLOCKS_LEN_MAX);
+        // Room for all blocks that there are, those of both sides included: each comes back to be filled again.
         let (empty, empty_end) = sync_channel::<Vec<u8>>(BLOCKS_LEN_MAX + 2);
         thread::Builder::new()
             .name("report-read".to_owned())

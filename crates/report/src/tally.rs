@@ -294,6 +294,7 @@ impl Tally {
     fn count(&mut self, line: &Line<'_>) {
         self.all.add(line);
         self.forms[line.form as usize] += 1;
+        // Lines of other servers may have any number there; place 0 is for those without a status.
         if let Some(count) = self.statuses.get_mut(usize::from(line.status.unwrap_or(0))) {
             *count += 1;
         }

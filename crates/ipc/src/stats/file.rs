@@ -45,6 +45,7 @@ impl CounterFile {
     /// `InvalidData`: it is no such file, or there are no such segments in it.
     pub fn adopt(file: OwnedFd, live: &[Segment]) -> io::Result<CounterFile> {
         let seals = rustix::fs::fcntl_get_seals(&file);
+        // A file that could shrink would turn each look at a counter into SIGBUS.
         if !seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
             return Err(segment::fault("this is not the file of all counters"));
         }

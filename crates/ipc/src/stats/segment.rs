@@ -138,6 +138,7 @@ fn numbers(shape_bytes: u64) -> [u64; NUMBERS_LEN] {
     [
         MAGIC,
         VERSION,
+        // The sizes stand for the layout: another version that forgot to count `VERSION` up is still told apart.
         of(size_of::<DriverStats>()),
         of(size_of::<PoolStats>()),
         of(size_of::<RouteStats>()),

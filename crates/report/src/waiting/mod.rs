@@ -152,6 +152,7 @@ impl Waiting {
                 pairs.push((wait, &holder.request));
             }
         }
+        // First the longest are chosen, then they are told in the order in which they came.
         pairs.truncate(SENTENCE_LEN_MAX);
         pairs.sort_by_key(|(wait, _)| wait.queued_ns);
         let names = names(&pairs)?;
@@ -228,8 +229,10 @@ impl Collector {
         else {
             return;
         };
+        // A request that found an idle thread waited for its wake-up, and for no other request.
         let has_waited = queue > WAIT_MIN && line.queued.from_queue != Some(false);
         let worker = match line.worker {
+            // A dash: a driver answered, and held no worker.
             Some(b"") => return,
             Some(worker) => worker,
             None => {
@@ -238,6 +241,7 @@ impl Collector {
             }
         };
         self.named_len += 1;
+        // Where all times are whole seconds, who held whom cannot be told: this number decides.
         self.fine_len += u64::from(!wall_ns.is_multiple_of(1_000_000_000));
         self.utc_offset_secs = line.utc_offset_secs;
         let receive = line.spans.receive.unwrap_or_default();
@@ -291,6 +295,7 @@ impl Collector {
             return *route;
         }
         let routes = &mut self.found.routes;
+        // A client that invents paths must not make the report grow: what comes late is counted together.
         if routes.len() == ROUTES_LEN_MAX {
             self.key.clear();
             self.key.extend_from_slice(b"others");

@@ -177,6 +177,7 @@ impl State<'_> {
         own.waited_ns = own.waited_ns.saturating_add(queue_ns);
         own.waited_max = own.waited_max.max(Nanos(queue_ns));
         for (route, (busy_len, ended_ns)) in found.routes.iter_mut().zip(&self.routes) {
+            // Either it runs now, or its last run ended while this one waited.
             let was_in_progress = *busy_len > 0 || *ended_ns > run.queued_ns;
             route.delayed_len += u64::from(was_in_progress);
         }
@@ -245,6 +246,8 @@ impl State<'_> {
             if begin_ns >= end_ns || holder == index {
                 continue;
             }
+            // The sum of shares is noted wherever a run or a wait begins or ends: the later begin and the earlier end
+            // bound what both have in common.
             let share_at_begin = match run.started_ns >= wait.queued_ns {
                 true => of_run.share_at_start,
                 false => marks.share_at_queue,

@@ -258,6 +258,7 @@ fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
             Err(Errno::WOULDBLOCK) => return ReadProgress::Part,
             Err(_) => return ReadProgress::Nothing,
         };
+        // The length is checked after each piece: a client without a newline must not fill the memory.
         let end = memchr::memchr(b'\n', read).unwrap_or(read.len());
         if end >= REQUEST_BYTES_MAX {
             let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
@@ -267,6 +268,7 @@ fn receive(socket: BorrowedFd<'_>, read: &mut Vec<u8>) -> ReadProgress {
             let text = "one request a connection, in one line";
             return ReadProgress::TooMuch(Failure::new(text));
         }
+        // `printf reload | socat` sends no newline; the end of its side does as well.
         if end < read.len() || (has_ended && !read.is_empty()) {
             read.truncate(end);
             return ReadProgress::Line(std::mem::take(read));

@@ -97,6 +97,7 @@ impl Request {
     pub fn read(line: &[u8]) -> Result<Request, Failure> {
         let read: Result<Request, _> = serde_json::from_slice(line);
         match read {
+            // Serde leaves out what is not named, so an empty or misspelt request would be answered as done.
             Ok(Request::Scale(wanted)) if wanted == Overrides::default() => {
                 Err(Failure::new("scale: neither `processes` nor `drivers`"))
             }
