@@ -115,6 +115,7 @@ fn processes(facts: &Facts<'_>) -> String {
         None => String::new(),
     };
     let reload = match facts.config.processes.control {
+        // The command needs the control socket; the signal always works.
         ControlConfig::Off => format!("kill -HUP {}", facts.pid),
         _ => format!("milepost reload --pid {}", facts.pid),
     };

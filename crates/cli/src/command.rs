@@ -153,6 +153,7 @@ pub(crate) fn flags_in(text: &str) -> Result<(Vec<FlagText>, Option<PathBuf>), M
         let message = Message::new("flags", "a quotation mark is not closed");
         return Err(message);
     };
+    // Read as a whole command line, so that errors and their hints are those of the command line too.
     let words = ["milepost", "serve"]
         .into_iter()
         .map(str::to_owned)
@@ -171,6 +172,7 @@ pub(crate) fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
     let first = words.get(1).and_then(|word| word.to_str());
     let is_short = first.is_some_and(|word| match word.strip_prefix('-') {
         Some(_) => !ANSWERS.contains(&word),
+        // `shop:app` and `shop.wsgi` are applications, which no command's name looks like; a URL is for `bench`.
         None => word.contains([':', '.']) && !word.contains("://"),
     });
     if is_short {

@@ -270,6 +270,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
     };
     let processes = number("processes", messages::PROCESSES_MAX);
     let drivers = number("drivers", messages::DRIVERS_MAX);
+    // Only without another fault: a number that could not be read is not missing.
     if processes.is_none() && drivers.is_none() && messages.is_empty() {
         let message = Message::new("scale", "how many is not said");
         messages.push(message.with_hint(HOW_MANY));

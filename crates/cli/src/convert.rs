@@ -84,6 +84,7 @@ fn convert(file: &str, output: &str, host: Option<&dyn AppHost>) -> Result<Vec<M
             Message::new(&format!("`{file}`"), "this binary has no Python").with_hint(hint),
         );
     };
+    // Python would say the same in a traceback.
     if let Err(error) = std::fs::File::open(file) {
         return Err(Message::new(
             &format!("`{file}`"),
@@ -158,6 +159,7 @@ fn write(output: &str, text: &str) -> Result<(), Message> {
     if output == "-" {
         return message::result(text);
     }
+    // In one step with the creation, so that no file can appear between the look and the write.
     let opened = OpenOptions::new().write(true).create_new(true).open(output);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| {

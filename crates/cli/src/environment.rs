@@ -122,6 +122,7 @@ fn environment() -> Result<std::collections::BTreeMap<String, String>, Message> 
             name.starts_with(ENVIRONMENT_PREFIX)
                 || OTHERS_VARIABLES.iter().any(|(other, _)| other == name)
         };
+        // Other variables may hold anything; only the value of one that is read has to be text.
         let name = name.into_string().ok().filter(is_read)?;
         Some((name, value))
     });

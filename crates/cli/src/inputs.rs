@@ -29,6 +29,7 @@ pub(crate) fn inputs(
     if inputs.is_empty() {
         inputs.push(Input::Stdin);
         if let Some(hint) = missing
+            // Without this the command would wait for a log that nobody types.
             && io::stdin().is_terminal()
         {
             faults.push(Message::new("`LOG`", "is missing").with_hint(hint));

@@ -86,6 +86,7 @@ fn flags(keyword: &Keyword) -> Result<Vec<String>, Failure> {
     let name = keyword.name.as_str();
     let fault = |cause: &str| Failure::new(format!("`{name}`: {cause}"));
     let Some(setting) = setting(name) else {
+        // A name of another server is answered by its name here, and only else by a similar spelling.
         let hint = migration_hint(name, Spelling::Key).or_else(|| {
             let keys = SETTINGS.iter().map(|setting| setting.key);
             nearest(name, keys).map(|near| format!("did you mean `{near}`?"))

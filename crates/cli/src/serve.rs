@@ -131,6 +131,7 @@ fn supervise(
     let ended = match state {
         Some(state) => supervisor::succeed(state, around),
         None => {
+            // Only a first start reads the settings here: a supervisor that succeeds another one has been given them.
             let fresh = first(matches)?;
             environment::raise_open_files(supervisor_files(&fresh.loaded.config));
             supervisor::run(fresh, around)

@@ -32,6 +32,7 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
         let failure = Failure::new("`preload`: there is no application to import");
         return process::fail(&begun.channel, &failure);
     };
+    // Before anything is forked: objects that the collector never looks at stay shared between the processes.
     host.freeze();
     let ready = ProcessEvent::Ready {
         python: Some(host.describe()),
@@ -42,6 +43,7 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
     }
     match wait_for_forks(&begun.channel, host) {
         Some(channel) => {
+            // This is the forked process from here on, and what the template was begun with is not its own.
             drop(begun);
             match process::begin(channel) {
                 Ok(begun) => serve_forked(begun, &hooks, handler, host),

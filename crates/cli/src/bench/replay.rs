@@ -34,6 +34,7 @@ impl Files for Disk {
             let hint = "`milepost report` says what is in it; `--replay-format` reads templates";
             return Err(Fault::with_hint(text, hint));
         }
+        // At once and not as faults: a log with some odd lines is still a load.
         for message in doubts(&name, &passed, unsent_len, recording.silence_hours()) {
             message.say();
         }

@@ -89,6 +89,7 @@ impl Bench<'_> {
             };
             let outcome = self.one(plan, name.clone())?;
             for assertion in assertions {
+                // All are said, even when one has failed already: a run is too dear to be repeated for the second.
                 holds &= said(&name, &outcome, assertion);
             }
             self.outcomes.push(outcome);

@@ -84,6 +84,7 @@ pub(super) fn run(matches: &ArgMatches) -> i32 {
     let mut runs = Vec::new();
     let ended = measure(&options, &stop, &mut runs);
     let mut messages: Vec<Message> = ended.err().iter().map(message).collect();
+    // Shown even after a failure: the runs before it took minutes, and are whole.
     messages.extend(show(&options, &runs));
     let address = &options.plans[0].target.address;
     messages.extend(runs::unanswered(&runs, address));

@@ -22,6 +22,7 @@ pub(super) fn is_pid(pid: u32) -> bool {
 pub(super) fn reopen(pid: u32) -> Result<(), Failure> {
     check_server(pid)?;
     let what = what(pid);
+    // The default action of the signal ends a process; a server handles it only once it has started.
     if !pidfile::handles(pid, Signal::USR1.as_raw()) {
         let message = Message::new(&what, "it does not wait for SIGUSR1, which would end it");
         let hint = "it is about to start or to end: its files are opened anew with the next start";

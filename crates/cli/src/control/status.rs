@@ -45,6 +45,7 @@ fn facts(status: &Status) -> String {
         age(status.uptime_s)
     );
     let mut fact = |name: &str, value: String| {
+        // The name stands before the first line alone, as it does before the first of several addresses.
         for (index, line) in broken(&value, WIDTH - NAME_WIDTH).into_iter().enumerate() {
             let name = if index == 0 { name } else { "" };
             let width = NAME_WIDTH - 4;

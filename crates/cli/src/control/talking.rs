@@ -98,6 +98,7 @@ fn unreachable_failure(what: &str, error: &io::Error) -> Failure {
             Failure::no(message.with_hint("the server that makes it (`control`) does not run"))
         }
         io::ErrorKind::ConnectionRefused => {
+            // Its server has died without removing it.
             let message = Message::new(what, "nobody listens there");
             Failure::no(message.with_hint("the server that made it (`control`) does not run"))
         }

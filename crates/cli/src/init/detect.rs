@@ -21,6 +21,7 @@ pub(super) enum Framework {
 /// The application of a folder, as `module:attribute`.
 pub(super) fn application(folder: &Path) -> Option<(String, Framework)> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    // First, because a Django project has modules with the other names as well.
     if let Some(found) = read("manage.py").and_then(|text| django(&text)) {
         return Some((found, Framework::Django));
     }
@@ -59,6 +60,7 @@ fn attribute(text: &str) -> Option<String> {
         text.lines()
             .any(|line| line.starts_with(&format!("def {name}(")))
     };
+    // By its text and not by an import: a module may do anything when it is imported.
     let attribute = ATTRIBUTES.iter().find(|name| defines(name));
     attribute.map(|name| (*name).to_owned()).or_else(|| {
         let factory = FACTORIES.iter().find(|name| makes(name))?;
@@ -81,6 +83,7 @@ fn gives(line: &str, name: &str) -> bool {
             .filter_map(|part| part.split_whitespace().last());
         Some(names.any(|imported| imported == name))
     };
+    // At the beginning of the line alone: what is indented belongs to a function or a branch.
     let is_assigned = follows("", &['=', ':']) && !line.contains("==");
     is_assigned || follows("def ", &['(']) || imports().unwrap_or(false)
 }

@@ -63,6 +63,7 @@ fn write(
     host: Option<&dyn AppHost>,
 ) -> Result<String, (i32, Message)> {
     for name in [CONFIG, UNIT] {
+        // Both before either is written; a link that points nowhere counts as there, because writing would follow it.
         if fs::symlink_metadata(folder.join(name)).is_ok() {
             let message =
                 Message::new(&format!("`{name}`"), "is there already; nothing is written");
@@ -94,6 +95,7 @@ fn checked(app: &str) -> Result<String, (i32, Message)> {
         flags: vec![flag],
         ..Sources::default()
     };
+    // By the same reading as `serve`, so that what is written here is accepted there.
     let understood = environment::understood(&sources).map_err(|message| (COULD_NOT, message))?;
     match understood.faults.first() {
         Some(fault) => Err((COULD_NOT, Message::from(fault))),

@@ -205,6 +205,7 @@ impl Flags<'_> {
                 .push(Message::new("`--law`", "unknown flag").with_hint(FORMER_LAW));
         }
         if let Some(laws) = self.value("synthetic", synthetic::laws) {
+            // A law and a log would both say when requests arrive.
             if self.has("log") {
                 self.fault(
                     "--synthetic",
@@ -233,6 +234,7 @@ impl Flags<'_> {
         }
         let is_synthetic = matches!(options.source, Source::Synthetic(_));
         let is_counted = !options.threads.is_empty() || !options.objectives.is_empty();
+        // `--run` makes the run times; how many ran at once is in none of them then.
         if options.run.is_some() && !is_counted && options.threads_now.is_none() {
             self.fault(
                 "--threads",
@@ -291,6 +293,7 @@ impl Flags<'_> {
     fn list<T>(&mut self, name: &str, understand: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
         let all = self.value(name, |text| {
             let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+            // The values of all lists multiply to the number of simulations.
             if parts.len() > LIST_LEN_MAX {
                 return Err(format!(
                     "expected up to {LIST_LEN_MAX} values, found {}",

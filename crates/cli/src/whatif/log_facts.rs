@@ -160,6 +160,7 @@ fn heavy_route(runs: &[(u16, u64, Nanos)], routes: &Routes) -> Option<HeavyRoute
         let (rest_len, rest_s) = ((len - own_len) as f64, sum_s - own_s);
         own_s >= HEAVY_TIME_MIN * sum_s
             && *own_len as f64 <= HEAVY_LEN_MAX * len as f64
+            // The means of both sides are compared, multiplied out: the rest may have no requests.
             && own_s * rest_len >= HEAVY_TIMES * rest_s * *own_len as f64
     };
     let (number, own_len, sum) = runs
@@ -185,6 +186,7 @@ pub(super) fn of_laws(options: &WhatifOptions, laws: &Laws) -> Present {
         threads,
     };
     let mut basis = basis(options, Requests::Made(laws.clone()));
+    // Without computing nobody asks for the lock, and a simulation with one takes longer for the same answer.
     let computes = laws.routes.iter().any(|route| route.computing > 0.0);
     basis.lock = computes.then(Lock::default);
     Present {

@@ -200,6 +200,7 @@ fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Mess
     let processes = or(&options.processes, now.processes);
     let controls = or(&options.controls, ControlMode::On);
     let rates = or(&options.rates, 1.0);
+    // Before they are made: each is a simulation of seconds.
     let len = rates.len() * processes.len() * controls.len() * threads.len();
     if len > VARIANTS_LEN_MAX {
         let text = format!(
@@ -217,6 +218,8 @@ fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Mess
             for control in &controls {
                 for threads in &threads {
                     let mut pools = now.pools.clone();
+                    // `--threads` is about the pool where requests go by default; the others have theirs in
+                    // `--pools`.
                     pools[0].threads = *threads;
                     pools.extend(options.pools.iter().map(|rule| PoolVariant {
                         name: rule.name.clone(),
@@ -355,6 +358,7 @@ fn finish(options: &WhatifOptions, findings: &Findings) -> i32 {
         return COULD_NOT;
     }
     let has_failed = |result: &SearchResult| result.search.found.is_none();
+    // An objective that no number of threads holds is the answer no, after everything was shown.
     if findings.searches.iter().any(has_failed) {
         NO
     } else {

@@ -204,6 +204,7 @@ fn apart(
     let threads = present.variant.pools[0].threads.max;
     let own_pool = present.variant.pools.len();
     let variants: Vec<Variant> = (1..threads.min(APART_THREADS_MAX + 1))
+        // Out of the threads that there are: a proposal of more of them would not show what the pool itself does.
         .map(|own| {
             let mut variant = present.variant.clone();
             variant.control = ControlMode::On;
@@ -216,6 +217,7 @@ fn apart(
         })
         .collect();
     let route = usize::from(heavy.number);
+    // For these simulations only, because the requests are too many to be copied for each.
     let before = std::mem::replace(present.basis.pool_of_route.get_mut(route)?, own_pool);
     let found = answers(&present.basis, &present.basis.requests, &variants);
     present.basis.pool_of_route[route] = before;

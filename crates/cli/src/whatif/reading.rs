@@ -83,6 +83,7 @@ pub(super) fn read(
     let (mut lines_len, mut misread_len, mut misread_first) = (0, 0, None);
     let mut cut_off = Vec::new();
     for input in inputs {
+        // Each input is a log of its own, in whose order its lines were written.
         reader.recorder.begin();
         let passed = report::lines(input, pattern.cloned(), &mut |line| reader.take(line))
             .map_err(|fault| Message::new(&format!("`{}`", fault.name), &fault.cause))?;
@@ -97,6 +98,7 @@ pub(super) fn read(
         cut_off.extend(passed.is_cut_off.then(|| input.name()));
         lines_len += passed.lines_len;
         misread_len += passed.others_len;
+        // Of all inputs the first one: a user mends one line, and runs the command again.
         let first = passed
             .first_other
             .map(|line| format!("{}:{line}", input.name()));
@@ -208,6 +210,7 @@ impl ReadLog {
         let what = format!("`{name}`");
         if !self.recording.is_empty() {
             let len = self.recording.len() as u64;
+            // With `--run` all get a time, those that were refused as well.
             let has_run = self.recording.refused() < len || untimed == Untimed::Taken;
             return (!has_run).then(|| {
                 let text = format!("none of its {} requests has run", thousands(len));

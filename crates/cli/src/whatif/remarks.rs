@@ -74,6 +74,7 @@ fn effect(now: &Variant, simulated: &Answer, answers: &[&Answer]) -> Effect {
     let mut effect = Effect::Unknown;
     for more in answers {
         let has_more = threads_max(more) > Some(now.pools[0].threads.max);
+        // At another rate the waits are others anyway, and say nothing about threads.
         if !has_more || (more.rate, more.processes) != (now.rate, now.processes) {
             continue;
         }
@@ -102,6 +103,7 @@ fn effect(now: &Variant, simulated: &Answer, answers: &[&Answer]) -> Effect {
                 };
             }
             Some(_) => {}
+            // One row that helps outweighs all that do not: they may have too few threads more, or too many.
             None if effect == Effect::Unknown => effect = Effect::None,
             None => {}
         }

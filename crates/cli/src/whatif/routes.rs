@@ -173,6 +173,7 @@ impl Routes {
                 .filter(|route| usize::from(route.pool) == pool);
             of_pool.map(|route| route.requests_len).sum()
         };
+        // The first one is the pool that `--threads` is about.
         pools.sort_by_key(|(_, number)| std::cmp::Reverse(requests(*number)));
         pools
     }

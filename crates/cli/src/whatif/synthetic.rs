@@ -40,6 +40,7 @@ pub(super) fn laws(text: &str) -> Result<Laws, String> {
     let lasts = of("for").map(span).transpose()?.unwrap_or(FOR);
     let per_second = number(of("rate").ok_or("`rate=` is missing")?, RATE_MAX)?;
     let rate = Rate::steady(per_second, lasts);
+    // They are simulated one by one, and a slip of a zero in `for=` would take hours.
     if rate.sum() > REQUESTS_MAX {
         return Err(format!(
             "expected at most {REQUESTS_MAX:.0} requests in all"
