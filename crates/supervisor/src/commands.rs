@@ -203,6 +203,7 @@ impl Supervisor<'_> {
 
     /// The last message, and the answers of clients that wait for the end.
     pub(super) fn tell_stopped(&mut self) {
+        // A start that failed has said why, and has answered nothing.
         if self.exit_code != 2 || self.plan.serving().is_some() {
             say(&format!(
                 "stopped: {} answered, {} cut off",

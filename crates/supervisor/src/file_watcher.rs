@@ -170,6 +170,7 @@ impl FileWatcher {
             last: now,
         });
         pending.last = now;
+        // The first one: what follows at once are the other files that the same save has touched.
         pending.path = pending.path.take().or(path);
     }
 

@@ -526,6 +526,7 @@ fn become_user(
     sockets: &Sockets,
     control: Option<&Control>,
 ) -> Result<(), StartFault> {
+    // First, because nothing can be given away once the rights of root are gone.
     let given = sockets.give(identity).and_then(|()| match control {
         Some(control) => privileges::give_file(control.path(), identity),
         None => Ok(()),

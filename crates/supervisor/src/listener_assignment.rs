@@ -181,6 +181,7 @@ fn rounds(living: &[AcceptingProcess]) -> Vec<Holder> {
             .filter(has)
             .map(move |process| holder(process, driver))
     };
+    // With fewer sockets than drivers each process gets one before any gets two.
     (0..most.unwrap_or(0)).flat_map(round).collect()
 }
 

@@ -148,6 +148,7 @@ impl Outcome {
         Some(match (line.done, line.status) {
             (true, Some(status)) => Outcome::Status(status),
             (true, None) => Outcome::Done(line.message),
+            // Without a message it is no refusal of ours.
             (false, _) => {
                 let (message, hint, detail) = (line.message?, line.hint, line.detail);
                 let failure = Failure {

@@ -58,6 +58,7 @@ impl Who {
     pub fn folders_to_search(&self) -> Vec<PathBuf> {
         let session = PathBuf::from(format!("/run/user/{}/milepost", self.uid));
         let mut folders = self.folders();
+        // A cron job or `sudo -u` has no XDG_RUNTIME_DIR, and asks the same server.
         if !folders.contains(&session) {
             folders.push(session);
         }

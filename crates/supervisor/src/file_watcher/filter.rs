@@ -125,6 +125,7 @@ fn real(path: &Path) -> PathBuf {
 
 fn beside_real_parent(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // The folder alone: a file that is a link is watched as the link, which is what a deployment sets anew.
     let parent = absolute
         .parent()
         .and_then(|parent| parent.canonicalize().ok());
