@@ -77,6 +77,7 @@ fn entry(setting: &Setting) -> String {
             setting.placeholder(),
             setting.environment()
         ),
+        // What has several parts has no flag that could be shown.
         false => format!("[[{}]]  (in the configuration file)\n", setting.key),
     };
     text.push_str(&wrapped(&format!("{}.", setting.help), INDENT));
@@ -97,20 +98,7 @@ fn entry(setting: &Setting) -> String {
 
 /// Lines of at most [`WIDTH`] columns, each behind `indent` and with its end.
 fn wrapped(text: &str, indent: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last().map_or(0, |line| line.chars().count());
-        if line > 0 && indent.len() + line + 1 + word.chars().count() > WIDTH {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
+    present::broken(text, WIDTH - indent.len())
         .iter()
         .map(|line| format!("{indent}{line}\n"))
         .collect()

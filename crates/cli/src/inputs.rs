@@ -88,9 +88,9 @@ pub(crate) fn value<T>(
     faults: &mut Vec<Message>,
     understand: impl Fn(&str) -> Result<T, String>,
 ) -> Option<T> {
-    let text = matches.get_one::<String>(name)?;
-    understand(text)
-        .map_err(|cause| faults.push(Message::new(&format!("`--{name}`"), cause)))
+    let flag = format!("`--{}`", name.replace('_', "-"));
+    understand(matches.get_one::<String>(name)?)
+        .map_err(|cause| faults.push(Message::new(&flag, cause)))
         .ok()
 }
 

@@ -105,19 +105,21 @@ fn load_and_serve(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
         Some(_) => Hooks::none(),
         None => Hooks::new(&begun.config, host),
     };
-    match imported(&begun, &hooks, host) {
+    let imported = hooks
+        .call(HookMoment::PostFork)
+        .and_then(|()| imported(&begun, &hooks, host));
+    match imported {
         Ok(handler) => serve_with(begun, &hooks, handler, host),
         Err(failure) => fail(&begun.channel, &failure),
     }
 }
 
-/// The application, with the hooks around its import.
-fn imported(
+/// The application, and the functions of hooks.
+pub(crate) fn imported(
     begun: &Begun,
     hooks: &Hooks<'_>,
     host: Option<&dyn AppHost>,
 ) -> Result<Option<Arc<dyn Handler>>, Failure> {
-    hooks.call(HookMoment::PostFork)?;
     let handler = handler(begun, host)?;
     // Only now: the function of another hook may be in a module that imports the application.
     hooks.find()?;
@@ -128,10 +130,7 @@ fn imported(
 }
 
 /// The application, or the page that stands in its place.
-pub(crate) fn handler(
-    begun: &Begun,
-    host: Option<&dyn AppHost>,
-) -> Result<Option<Arc<dyn Handler>>, Failure> {
+fn handler(begun: &Begun, host: Option<&dyn AppHost>) -> Result<Option<Arc<dyn Handler>>, Failure> {
     if let Some(failure) = &begun.payload.failure {
         return Ok(Some(Arc::new(ErrorApp::new(failure))));
     }

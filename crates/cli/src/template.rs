@@ -24,7 +24,8 @@ use crate::{COULD_NOT, DONE};
 /// Imports, waits for orders to fork; in a forked process, serves.
 pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
     let hooks = Hooks::new(&begun.config, host);
-    let handler = match imported(&begun, &hooks, host) {
+    // The functions of hooks too: all that their import makes is to be shared.
+    let handler = match process::imported(&begun, &hooks, host) {
         Ok(handler) => handler,
         Err(failure) => return process::fail(&begun.channel, &failure),
     };
@@ -52,20 +53,6 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
         }
         None => DONE,
     }
-}
-
-/// The application, and the functions that its processes will call: all that the import makes is to be shared.
-fn imported(
-    begun: &Begun,
-    hooks: &Hooks<'_>,
-    host: Option<&dyn AppHost>,
-) -> Result<Option<Arc<dyn Handler>>, Failure> {
-    let handler = process::handler(begun, host)?;
-    hooks.find()?;
-    if begun.identity.reloads {
-        hooks.call(HookMoment::OnReload)?;
-    }
-    Ok(handler)
 }
 
 fn serve_forked(

@@ -19,7 +19,7 @@ use telemetry::Pattern;
 
 use crate::command::Purpose;
 use crate::environment::cause;
-use crate::inputs::pattern;
+use crate::inputs::{expect, pattern, value};
 use crate::message::{self, Message};
 
 /// A form of the results of runs; the text is a title for pages.
@@ -241,7 +241,7 @@ pub(super) fn count(
     value(matches, name, faults, |text| {
         let number = text.parse().ok();
         let number = number.filter(|number| (1..=max).contains(number));
-        number.ok_or_else(|| format!("expected a count from 1 to {max}, found `{text}`"))
+        expect(number, &format!("a count from 1 to {max}"), text)
     })
 }
 
@@ -259,7 +259,7 @@ pub(super) fn of_fault(what: &str, fault: Fault) -> Message {
 fn rate(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     let number = number.filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
-    number.ok_or_else(|| format!("expected a number of more than 0, found `{text}`"))
+    expect(number, "a number of more than 0", text)
 }
 
 /// Where the results go, by the flags of their forms.
@@ -318,18 +318,6 @@ fn obstacle(path: &Path) -> Option<String> {
 
 fn text<'m>(matches: &'m ArgMatches, name: &str) -> Option<&'m str> {
     matches.get_one::<String>(name).map(String::as_str)
-}
-
-fn value<T>(
-    matches: &ArgMatches,
-    name: &str,
-    faults: &mut Vec<Message>,
-    understand: impl Fn(&str) -> Result<T, String>,
-) -> Option<T> {
-    let flag = format!("`--{}`", name.replace('_', "-"));
-    understand(text(matches, name)?)
-        .map_err(|cause| faults.push(Message::new(&flag, cause)))
-        .ok()
 }
 
 fn arg(key: &'static Key, purpose: Purpose) -> Arg {

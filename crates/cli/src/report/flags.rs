@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Command};
 use report::{By, Filter, Input, KeepTimeline, Plan, When, duration, statuses};
 
-use crate::inputs::{inputs, pattern, value, with_flags};
+use crate::inputs::{expect, inputs, pattern, value, with_flags};
 use crate::message::Message;
 
 const ABOUT: &str = "Show where requests spent their time, from access logs";
@@ -162,8 +162,11 @@ fn filter(matches: &ArgMatches, faults: &mut Vec<Message>) -> Filter {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |span| span.as_nanos() as u64);
     let when = |text: &str| {
-        let wrong = || format!("expected a time as 2026-11-21T12:07 or 2h, found `{text}`");
-        When::parse(text, now_ns).ok_or_else(wrong)
+        expect(
+            When::parse(text, now_ns),
+            "a time as 2026-11-21T12:07 or 2h",
+            text,
+        )
     };
     let routes = matches.get_many::<String>("route").into_iter().flatten();
     Filter {
@@ -171,13 +174,11 @@ fn filter(matches: &ArgMatches, faults: &mut Vec<Message>) -> Filter {
         until: value(matches, "until", faults, when),
         routes: routes.cloned().collect(),
         statuses: value(matches, "status", faults, |text| {
-            statuses(text)
-                .ok_or_else(|| format!("expected statuses as 5xx,404,400-499,none, found `{text}`"))
+            expect(statuses(text), "statuses as 5xx,404,400-499,none", text)
         })
         .unwrap_or_default(),
         slower_than: value(matches, "slower", faults, |text| {
-            duration(text)
-                .ok_or_else(|| format!("expected a duration as 500ms or 2s, found `{text}`"))
+            expect(duration(text), "a duration as 500ms or 2s", text)
         }),
     }
 }
@@ -187,5 +188,5 @@ fn slowest_len(text: &str) -> Result<usize, String> {
         .parse()
         .ok()
         .filter(|number| *number <= SLOWEST_LEN_MAX);
-    number.ok_or_else(|| format!("expected a number up to {SLOWEST_LEN_MAX}, found `{text}`"))
+    expect(number, &format!("a number up to {SLOWEST_LEN_MAX}"), text)
 }
