@@ -30,6 +30,7 @@ def test_the_unit_starts_this_python_in_this_folder(tmp_path: Path) -> None:
     assert run(folder, "init", "shop.wsgi").returncode == 0
     unit = (folder / "milepost.service").read_text()
     assert f'ExecStart={sys.executable} -m milepost serve --config "{folder}/milepost.toml"\n' in unit
+    assert f'ExecReload={sys.executable} -m milepost reload --config "{folder}/milepost.toml"\n' in unit
     assert f"WorkingDirectory={folder}\n" in unit and "{" not in unit
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing")

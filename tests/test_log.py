@@ -145,7 +145,7 @@ def test_other_forms(serve: Callable[..., Milepost], form: str) -> None:
     if form == "json":
         ended = {record["end"]: record for record in map(json.loads, server.lines)}
         first, refused, cut = ended["complete"], ended["refused"], ended["cut"]
-        assert list(first)[:7] == ["time", "client", "peer", "user", "method", "target", "protocol"]
+        assert list(first)[:6] == ["time", "client", "peer", "method", "target", "protocol"]
         assert (first["method"], first["target"], first["protocol"]) == ("GET", "/hello", "HTTP/1.1")
         assert (first["status"], first["bytes"], first["end"]) == (200, 5, "complete")
         assert first["agent"] == '"quoted" \\ caf\xe9'

@@ -78,5 +78,11 @@ for version in $versions; do
         *) build_wheel "$version" ;;
     esac
 done
-(cd dist && sha256sum -- *.whl milepost-* 2>/dev/null >SHA256SUMS)
+# One file of sums for each kind of machine, so that those of several can lie in one folder.
+(
+    cd dist
+    for file in *"$machine"*.whl "milepost-$machine-linux"; do
+        [ ! -f "$file" ] || sha256sum -- "$file"
+    done >"SHA256SUMS-$machine"
+)
 say "in dist/: $(cd dist && echo *)"

@@ -59,7 +59,7 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
 }
 
 fn shown(text: &str) -> i32 {
-    message::data(text);
+    message::page(text);
     DONE
 }
 

@@ -56,7 +56,7 @@ pub fn run(args: Vec<OsString>, host: Option<&dyn AppHost>) -> i32 {
     match command::command(Purpose::Run).try_get_matches_from(&args) {
         Ok(matches) => dispatch(&matches, host),
         Err(error) if usage_errors::is_answer(&error) => {
-            message::data(&error.render().to_string());
+            message::page(&error.render().to_string());
             DONE
         }
         Err(error) => {

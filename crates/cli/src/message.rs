@@ -2,7 +2,9 @@
 //!
 //! The only place that prints.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use config::ConfigFault;
 use config::failure::Failure;
@@ -85,6 +87,42 @@ pub(crate) fn talk(text: &str) {
 /// To standard output. A reader that left early (`| head`) has seen what it wanted.
 pub(crate) fn data(text: &str) {
     let _ = try_data(text);
+}
+
+/// To standard output; on a terminal through the pager, which `PAGER` names, as man(1) does it.
+pub(crate) fn page(text: &str) {
+    let is_shown = io::stdout().is_terminal() && paged(text);
+    if !is_shown {
+        data(text);
+    }
+}
+
+/// Whether there was a pager that took it.
+fn paged(text: &str) -> bool {
+    const USUAL: &str = "command -v less >/dev/null || exit 127; exec less";
+    // Through a shell, because the variable may hold arguments.
+    let pager = std::env::var_os("PAGER").unwrap_or_else(|| USUAL.into());
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(&pager).stdin(Stdio::piped());
+    if std::env::var_os("LESS").is_none() {
+        // As git has it: a text that fits on the screen stays there, and no key has to be pressed.
+        command.env("LESS", "FRX");
+    }
+    let started = match pager.is_empty() {
+        true => None,
+        false => command.spawn().ok(),
+    };
+    let Some(mut child) = started else {
+        return false;
+    };
+    // The pager takes SIGINT for its own, and must not lose the terminal to the shell because of it.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default());
+    if let Some(mut input) = child.stdin.take() {
+        // A reader that leaves early has seen what it wanted.
+        let _ = input.write_all(text.as_bytes());
+    }
+    // 127 is the shell's, which has found no such program.
+    child.wait().is_ok_and(|status| status.code() != Some(127))
 }
 
 /// To standard output, what somebody has waited for: unlike text that can be asked for again, it must not be lost

@@ -137,6 +137,16 @@ fn goes_on_when_one_log_cannot_be_read() {
         (code, talk.as_str()),
         (Some(2), "milepost: `none.log`: no such file\n")
     );
+    // There is nothing to report on.
+    let missing: [&[&str]; 3] = [
+        &["none.log"],
+        &["none.log", "--json"],
+        &["a.log", "--against", "none.log"],
+    ];
+    for line in missing {
+        let said = place.run(line);
+        assert_eq!((said.0, said.1.as_str()), (Some(2), ""), "{line:?}");
+    }
 }
 
 #[test]

@@ -119,6 +119,32 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
+fn a_restart_makes_no_second_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = log_in(Lines::Phases, 4, 3_000);
+    let refused = "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /books HTTP/1.1\" 503 5 \"-\" \"-\" \
+        receive=0.000050 queue=0.000000 run=0.000000 send=0.000000 total=0.000050 id=1 route=app pool=default \
+        end=refused worker=- at=";
+    let mut restarted = String::new();
+    for (number, line) in whole.lines().enumerate() {
+        let (line, at) = line.rsplit_once("at=").unwrap();
+        let line = match number < 1_500 {
+            true => line.to_owned(),
+            false => line.replace("worker=4711", "worker=5000"),
+        };
+        writeln!(restarted, "{line}at={at}").unwrap();
+        // Without a worker, and so without the name of the process.
+        if number % 500 == 9 {
+            writeln!(restarted, "{refused}{at}").unwrap();
+        }
+    }
+    fs::write(folder.path().join("a.log"), restarted).unwrap();
+    let done = whatif(folder.path(), &["a.log", "--threads-now", "4", "--force"]);
+    let said = text(&done.stdout);
+    assert!(said.starts_with("Now: 4 threads. "), "{said}");
+}
+
+#[test]
 fn a_refusal_names_all_that_a_log_does_not_say() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.log"), log(4, 3_000)).unwrap();

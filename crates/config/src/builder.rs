@@ -128,6 +128,14 @@ impl<T: Clone> Placed<T> {
 }
 
 impl Draft {
+    /// Whether a text is a value of the setting, whatever else is written.
+    pub(super) fn understands(setting: &'static Setting, text: &str) -> bool {
+        let entries = vec![SettingValue::text(text, Origin::Flag(setting.flag()))];
+        let mut faults = Vec::new();
+        Draft::default().take(&SettingReading { setting, entries }, &mut faults);
+        faults.is_empty()
+    }
+
     /// Takes one reading; what does not fit its setting's kind becomes a fault and changes nothing.
     pub(super) fn take(&mut self, reading: &SettingReading, faults: &mut Vec<ConfigFault>) {
         let setting = reading.setting;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::builder::Draft;
 use crate::fault::{ConfigFault, Origin};
 use crate::options_table::{
     FlagForm, Replacement, SETTINGS, Target, flag_of, replacement, setting,
@@ -266,9 +267,13 @@ impl Translator {
                 false => self.push("bind", address, origin),
             }
         }
-        let Some((mode, _)) = self.parts.remove("bind.mode") else {
+        let Some((mode, origin)) = self.parts.remove("bind.mode") else {
             return;
         };
+        if !self.texts("bind").any(|text| text.starts_with("unix:")) {
+            let why = "no flag names a unix socket; in a file it is `unix:PATH mode=0660`";
+            return self.leave_out(why, origin.name());
+        }
         let is_unix = |flag: &&mut PlacedFlag| flag.key == "bind" && flag.text.starts_with("unix:");
         for flag in self.made.flags.iter_mut().filter(is_unix) {
             flag.text.push_str(&format!(" mode={mode}"));
@@ -350,7 +355,11 @@ impl Translator {
             .iter()
             .filter(|setting| setting.key != "app" && setting.in_flags())
         {
-            for text in self.texts(setting.key) {
+            // A wrong value has a message of its own, and does not stand in a line that works.
+            for text in self
+                .texts(setting.key)
+                .filter(|text| Draft::understands(setting, text))
+            {
                 words.push(match (setting.form(), text) {
                     (FlagForm::Switch, "true") => setting.flag(),
                     (FlagForm::Switch, text) => format!("{}={}", setting.flag(), quoted_word(text)),
@@ -514,6 +523,13 @@ mod tests {
             &["bind unix:a.sock mode=664"],
         );
         check(
+            &[("bind", ":80"), ("chmod_socket", "664")],
+            &[
+                "bind :80",
+                "note `--chmod-socket` has no effect: no flag names a unix socket; in a file it is `unix:PATH mode=0660`",
+            ],
+        );
+        check(
             &[
                 ("process_requests_max", "1000"),
                 ("max_requests_jitter", "50"),
@@ -528,7 +544,7 @@ mod tests {
             &[
                 ("app", "a:b()"),
                 ("certfile", "a.pem"),
-                ("socket", "x y.sock"),
+                ("socket", "x.sock"),
                 ("-D", "true"),
                 ("reload", "true"),
             ],
@@ -538,7 +554,17 @@ mod tests {
                 "`--certfile`: there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx",
                 "`--socket`: Milepost speaks HTTP, not uwsgi: write `proxy_pass` in nginx in the place of `uwsgi_pass`",
                 "`-D`: the server stays in the foreground: run it under systemd, in a container, or with `&` \
-                 > the line that works:  milepost serve 'a:b()' --bind 'unix:x y.sock' --reload",
+                 > the line that works:  milepost serve 'a:b()' --bind unix:x.sock --reload",
+            ],
+        );
+        // What is wrong by itself has its own message.
+        check(
+            &[("threads", "many"), ("bind", ":80"), ("socket", "x y.sock")],
+            &[
+                "threads many",
+                "bind :80",
+                "`--socket`: Milepost speaks HTTP, not uwsgi: write `proxy_pass` in nginx in the place of `uwsgi_pass` \
+                 > the line that works:  milepost serve --bind :80",
             ],
         );
         check(&[("daemon", "false")], &[]);

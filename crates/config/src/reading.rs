@@ -40,7 +40,7 @@ pub(super) struct SettingText {
 }
 
 impl SettingValue {
-    fn text(text: impl Into<String>, origin: Origin) -> Self {
+    pub(super) fn text(text: impl Into<String>, origin: Origin) -> Self {
         let text = text.into();
         SettingValue::Text(SettingText { text, origin })
     }

@@ -308,17 +308,12 @@ fn start_fault(what: &str, error: &io::Error) -> StartFault {
     }
 }
 
-/// What this process is called in logs: its pid. Slots are no names: during a reload two processes have the same.
-pub(crate) fn process_name() -> String {
-    std::process::id().to_string()
-}
-
 /// The names behind the numbers of records.
 fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
     Names {
         routes,
         pools: Pool::names(config),
-        process: process_name(),
+        process: std::process::id(),
         id_seed: ids.seed(),
     }
 }

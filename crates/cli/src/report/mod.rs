@@ -40,6 +40,10 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     for fault in &faults {
         say_fault(fault);
     }
+    // A report of nothing would hide the fault.
+    if !faults.is_empty() && tally.lines_len() == 0 {
+        return COULD_NOT;
+    }
     let code = match &options.against {
         None => finish(&options, &tally),
         Some(other) => compare(&options, &tally, other),
@@ -53,6 +57,9 @@ fn compare(options: &Options, before: &Tally, other: &Input) -> i32 {
     let (after, faults) = report::read(std::slice::from_ref(other), &options.plan, &mut |_| {});
     for fault in &faults {
         say_fault(fault);
+    }
+    if !faults.is_empty() && after.lines_len() == 0 {
+        return COULD_NOT;
     }
     let code = say_doubts(before).max(say_doubts(&after));
     let (old, new) = (title(&options.inputs), other.name());

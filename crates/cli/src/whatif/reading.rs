@@ -3,6 +3,7 @@
 //! Takes inputs, gives requests with their times, by numbers of routes, pools and processes. Says
 //! what was left out; decides nothing about it.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use present::thousands;
@@ -74,7 +75,8 @@ pub(super) fn read(
     let mut reader = LogReader {
         recorder: Recorder::default(),
         routes: Routes::new(rules),
-        processes: Vec::new(),
+        processes: BTreeMap::new(),
+        last_process: 0,
         untimed,
         takes_totals: !pattern.is_some_and(Pattern::knows_runs),
         left_out: Unsimulated::default(),
@@ -119,7 +121,9 @@ pub(super) fn read(
 struct LogReader {
     recorder: Recorder,
     routes: Routes,
-    processes: Vec<Vec<u8>>,
+    /// Their names, numbered as they came.
+    processes: BTreeMap<Vec<u8>, u16>,
+    last_process: u16,
     untimed: Untimed,
     /// Whether a time that is the whole stands for the run.
     takes_totals: bool,
@@ -175,19 +179,16 @@ impl LogReader {
         })
     }
 
-    fn process(&mut self, name: &[u8]) -> u8 {
-        let known = self.processes.iter().position(|known| known == name);
-        let process = known.unwrap_or_else(|| {
-            if self.processes.len() < usize::from(u8::MAX) {
-                self.processes.push(name.to_vec());
-            }
-            self.processes.len() - 1
-        });
-        assert!(
-            process <= usize::from(u8::MAX),
-            "processes beyond the last have its number"
-        );
-        process as u8
+    fn process(&mut self, name: &[u8]) -> u16 {
+        // The default format names no process where no worker ran the request: it was one of those of the lines around.
+        if !name.is_empty() {
+            self.last_process = self.processes.get(name).copied().unwrap_or_else(|| {
+                let next = u16::try_from(self.processes.len()).unwrap_or(u16::MAX);
+                self.processes.insert(name.to_vec(), next);
+                next
+            });
+        }
+        self.last_process
     }
 }
 

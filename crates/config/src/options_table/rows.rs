@@ -238,7 +238,7 @@ settings! {
     /// The processes share the memory of the import until they change it. The application must not start threads
     /// during its import, and connections that it opens there are shared by all processes. A replaced process is
     /// forked again without an import; a reload imports the application again.
-    preload in Processes { aliases: &["preload_app"], default: "false" } = switch() => config.processes.preload;
+    preload in Processes { aliases: &["preload_app"], default: "false", is_daily: true } = switch() => config.processes.preload;
     /// Function to call at a moment of a process's life (repeatable)
     /// `post_fork` runs in each serving process, right after the fork with `preload`, otherwise before the import of
     /// the application. `worker_ready` runs before the first request, `worker_exit` after the last. `on_reload` runs

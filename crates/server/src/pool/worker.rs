@@ -132,7 +132,7 @@ impl Worker {
 
     /// What the worker is called in the log, in JSON and in environ: `PROCESS.NUMBER`.
     pub fn name(&self) -> String {
-        format!("{}.{}", crate::server::process_name(), self.number)
+        format!("{}.{}", std::process::id(), self.number)
     }
 
     /// Index of its pool.

@@ -132,7 +132,8 @@ fn take<'a>(
     let is_number = matches!(shape(field), Some(Shape::Number | Shape::Seconds));
     match value {
         Value::Text(text) if !is_number => put(line, field, text, date),
-        Value::Number(text) if is_number => put(line, field, text, date),
+        // The first versions wrote the process as a text.
+        Value::Number(text) if is_number || field == Field::Process => put(line, field, text, date),
         Value::Truth(yes) if field == Field::Queued => {
             put(line, field, if yes { b"yes" } else { b"no" }, date)
         }

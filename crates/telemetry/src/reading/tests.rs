@@ -14,7 +14,7 @@ fn names() -> Names {
     Names {
         routes: vec!["/".into(), "/a \"pi\"".into(), "app".into()],
         pools: vec!["default".into(), "slow [x]".into()],
-        process: "one".into(),
+        process: 1,
         id_seed: SEED,
     }
 }
@@ -237,7 +237,7 @@ fn check_names(line: &Line<'_>, record: &Record<'_>) {
     assert_eq!(&*line.plain(line.end), record.ending.text().as_bytes());
     assert_eq!(&*line.plain(line.cause), record.cause);
     let number = record.phases.worker;
-    let worker = number.map_or_else(String::new, |number| format!("one.{number}"));
+    let worker = number.map_or_else(String::new, |number| format!("1.{number}"));
     assert_eq!(line.worker, Some(worker.as_bytes()));
 }
 
@@ -315,7 +315,7 @@ proptest! {
         prop_assert_eq!(line.sent_bytes, Some(record.sent_bytes));
         prop_assert_eq!(line.request_bytes, Some(99));
         prop_assert_eq!(line.driver, Some(3));
-        prop_assert_eq!(line.process, b"one");
+        prop_assert_eq!(line.process, b"1");
         prop_assert_eq!(line.spans.gil, Some(Nanos(5_000)));
         prop_assert_eq!(line.utc_offset_secs, facts.offset_minutes * 60);
     }

@@ -88,7 +88,7 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::Route => slot.text(names.route(record)),
         Field::Pool => slot.text(names.pool(record)),
         Field::Driver => push_u64(slot.out, u64::from(record.driver)),
-        Field::Process => slot.text(&names.process),
+        Field::Process => push_u64(slot.out, u64::from(names.process)),
         Field::Worker => slot.worker(record, names),
         Field::Id => slot.text(names.id(record, &mut [0; 16])),
         Field::Receive => push_seconds(slot.out, us.receive),
@@ -120,11 +120,7 @@ impl Slot<'_> {
     fn worker(&mut self, record: &Record<'_>, names: &Known) {
         match record.phases.worker {
             None => self.text(b""),
-            Some(worker) => {
-                self.text(&names.process);
-                self.out.push(b'.');
-                push_u64(self.out, u64::from(worker.get()));
-            }
+            Some(_) => names.push_worker(record, self.out),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A record as one JSON object (RFC 8259), keys in a fixed order.
 //!
 //! Strings that are not known are empty and numbers are always there, so that every line has the same
-//! shape; only `request_line` and `cause` come when there is one.
+//! shape; only `user`, `request_line` and `cause` come when there is one.
 
 use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
@@ -17,7 +17,9 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     out.push(b'"');
     text(out, b",\"client\":\"", record.client);
     text(out, b",\"peer\":\"", record.peer);
-    text(out, b",\"user\":\"", record.user);
+    if !record.user.is_empty() {
+        text(out, b",\"user\":\"", record.user);
+    }
     text(out, b",\"method\":\"", record.method);
     text(out, b",\"target\":\"", record.target);
     text(out, b",\"protocol\":\"", record.version);
@@ -31,7 +33,7 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     name(out, b",\"route\":\"", names.route(record));
     name(out, b",\"pool\":\"", names.pool(record));
     number(out, b",\"driver\":", u64::from(record.driver));
-    name(out, b",\"process\":\"", &names.process);
+    number(out, b",\"process\":", u64::from(names.process));
     out.extend_from_slice(b",\"worker\":\"");
     names.push_worker(record, out);
     out.push(b'"');

@@ -10,8 +10,8 @@ pub struct Names {
     pub routes: Vec<String>,
     /// Names of the pools, by their index.
     pub pools: Vec<String>,
-    /// Name of the process.
-    pub process: String,
+    /// The process, by its pid: a slot is no name, because during a reload two generations have the same slots.
+    pub process: u32,
     /// What the ids of this process are mixed with: see [`made_id`].
     pub id_seed: u64,
 }
@@ -21,7 +21,7 @@ pub struct Names {
 pub(super) struct Known {
     routes: Vec<Vec<u8>>,
     pools: Vec<Vec<u8>>,
-    pub(super) process: Vec<u8>,
+    pub(super) process: u32,
     id_seed: u64,
 }
 
@@ -33,7 +33,7 @@ impl Known {
         Known {
             routes: all(names.routes),
             pools: all(names.pools),
-            process: escape(names.process.as_bytes()),
+            process: names.process,
             id_seed: names.id_seed,
         }
     }
@@ -51,8 +51,7 @@ impl Known {
         let Some(worker) = record.phases.worker else {
             return out.push(b'-');
         };
-        // A process's name is its pid, not its slot: during a reload two generations have the same slots.
-        out.extend_from_slice(&self.process);
+        push_u64(out, u64::from(self.process));
         out.push(b'.');
         push_u64(out, u64::from(worker.get()));
     }

@@ -68,7 +68,7 @@ fn names() -> Names {
     Names {
         routes: vec!["/".into(), "/a\"pi".into(), "two words".into()],
         pools: vec!["default".into(), "slow [x]".into()],
-        process: "shop 1".into(),
+        process: 4711,
         id_seed: 0,
     }
 }
@@ -227,12 +227,12 @@ fn names_the_worker_that_ran_it() {
         check_filled("{worker}", &record, filled);
     };
     check(0, "-", "-", "-");
-    check(1, "shop\\x201.1", "shop 1.1", "shop\\x201.1");
+    check(1, "4711.1", "4711.1", "4711.1");
     check(
         u32::MAX,
-        "shop\\x201.4294967295",
-        "shop 1.4294967295",
-        "shop\\x201.4294967295",
+        "4711.4294967295",
+        "4711.4294967295",
+        "4711.4294967295",
     );
 }
 
@@ -250,9 +250,9 @@ fn names_cannot_shift_fields() {
         "{text}"
     );
     check_filled(
-        "{route} {pool} {process} \"{route} {process}\"",
+        "{route} {pool} \"{route}\"",
         &record,
-        "two\\x20words slow\\x20\\x5bx\\x5d shop\\x201 \"two words shop 1\"",
+        "two\\x20words slow\\x20\\x5bx\\x5d \"two words\"",
     );
     let nameless = Record {
         route: 9,
@@ -362,7 +362,7 @@ fn fills_every_field() {
         ("route", "/a\\x22pi"),
         ("pool", "default"),
         ("driver", "3"),
-        ("process", "shop\\x201"),
+        ("process", "4711"),
         ("worker", "-"),
         ("id", ID),
         ("receive", "0.000123"),

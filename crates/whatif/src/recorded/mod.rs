@@ -12,6 +12,7 @@ mod costs;
 mod lock_fit;
 mod scaled;
 mod sharing_fit;
+mod slots;
 mod spread;
 mod stalls;
 mod work;
@@ -57,8 +58,8 @@ pub struct Seen {
     pub route: u16,
     /// Number of its pool.
     pub pool: u8,
-    /// Number of its process.
-    pub process: u8,
+    /// Number of its process's name; processes that took each other's place count as one.
+    pub process: u16,
     /// What it found when it came to its pool; `None` when the log does not say.
     pub found: Option<Found>,
 }
@@ -115,7 +116,8 @@ impl Kept {
             run_s: seconds(seen.run),
             cpu_s: seconds(seen.cpu),
             route: seen.route,
-            process: seen.process,
+            // Known when all are there.
+            process: 0,
             pool_and_origin: seen.pool.min(POOL_BITS) | origin,
         }
     }
@@ -179,6 +181,8 @@ pub struct Full;
 #[derive(Debug, Default)]
 pub struct Recorder {
     kept: Vec<Kept>,
+    /// Of each kept one, the number of its process's name.
+    processes: Vec<u16>,
     /// Of each kept one, seconds from its end on a thread until it was logged; only while all times are whole
     /// seconds.
     rests_s: Vec<f32>,
@@ -224,6 +228,7 @@ impl Recorder {
         self.refused += u64::from(!kept.has_run());
         self.has_lock |= seen.gil.is_some_and(|gil| gil > Nanos::ZERO);
         self.kept.push(kept);
+        self.processes.push(seen.process);
         Ok(())
     }
 
@@ -237,6 +242,7 @@ impl Recorder {
                 spread::spread(&mut self.kept[range.clone()], &self.rests_s[range]);
             }
         }
+        slots::assign(&mut self.kept, &self.processes);
         self.kept.sort_unstable_by_key(|kept| kept.at);
         // Relative times are small, so that sums of them cannot overflow whatever a log says of the year.
         let first = self.kept.first().map_or(0, |kept| kept.at);
@@ -339,7 +345,7 @@ impl Recording {
         &self.total
     }
 
-    /// Processes that there were; at least 1.
+    /// Processes that there were at the same time; at least 1.
     pub fn processes(&self) -> usize {
         let last = self.kept.iter().map(|kept| kept.process).max();
         usize::from(last.unwrap_or(0)) + 1
