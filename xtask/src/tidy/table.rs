@@ -237,7 +237,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 17] = [
+pub(super) const CRATES: [CrateRule; 18] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -286,6 +286,13 @@ pub(super) const CRATES: [CrateRule; 17] = [
             "toml_edit",
         ]),
         forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
+    },
+    CrateRule {
+        name: "tls",
+        package: "milepost-tls",
+        ours: &[],
+        others: Others::Only(&["rustls"]),
+        forbids: "tls turns bytes into bytes: no socket, no runtime, no file, no Python, and no other crate of ours",
     },
     CrateRule {
         name: "ipc",
@@ -345,6 +352,7 @@ pub(super) const CRATES: [CrateRule; 17] = [
             "ipc",
             "logging",
             "files",
+            "tls",
         ],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",

@@ -1,0 +1,1 @@
+//! Sessions against a client of rustls in memory.
