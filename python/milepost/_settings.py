@@ -70,6 +70,12 @@ class Settings(TypedDict, total=False):
     """Choice of the driver for a TCP connection: hash or cpu."""
     accept_stall_timeout: float | str
     """Time after which other drivers accept for a stalled driver."""
+    tls_cert: Text
+    """Certificate chain in PEM: the server speaks TLS."""
+    tls_key: Text
+    """Private key of `tls_cert`, in PEM."""
+    tls_handshake_timeout: float | str
+    """Maximum time a client may take for the TLS handshake."""
     trusted_proxies: Text | Sequence[str]
     """Proxies whose word about their clients is believed."""
     trusted_proxy_groups: Text | Sequence[str]

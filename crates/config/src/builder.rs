@@ -10,7 +10,7 @@ use telemetry::Nanos;
 
 use super::fault::{ConfigFault, Origin};
 use super::options_table::{Setting, SettingKind};
-use super::parse::bind::BindName;
+use super::parse::bind::BindText;
 use super::parse::clients::RouteRateTable;
 use super::parse::files::FallbackTable;
 use super::parse::logs::{AccessLogTable, ErrorLogTable};
@@ -44,8 +44,7 @@ pub(super) struct Draft {
     /// Of error logs that name none.
     pub error_level: Level,
     pub cpus: Cpus,
-    /// With their texts.
-    pub binds: Vec<Placed<(BindName, String)>>,
+    pub binds: Vec<Placed<BindText>>,
     pub statics: Vec<Placed<StaticEntry>>,
     pub static_index: String,
     pub fallbacks: Vec<Placed<FallbackTable>>,

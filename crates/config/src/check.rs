@@ -10,6 +10,7 @@ mod pools;
 mod processes;
 mod rules;
 mod shares;
+mod tls;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 use super::Loaded;
 use super::builder::{Cpus, Draft, Placed};
 use super::fault::{ConfigFault, Origin};
-use super::parse::bind::{BindName, UnixName};
-use super::typed::{App, Bind, Hook, StaticMount, UnixSocket};
+use super::parse::bind::{BindName, BindText, UnixName};
+use super::typed::{App, Bind, Hook, StaticMount, Tls, UnixSocket};
 
 pub use descriptors::open_files_needed;
 
@@ -69,7 +70,8 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
     check.pools(draft, &mut config);
-    config.binds = check.binds(draft);
+    check.certificate(draft, &config.tls);
+    config.binds = check.binds(draft, &mut config.tls);
     config.processes.count = check.processes_count(draft);
     config.listen.drivers = check.drivers(draft, config.processes.count);
     config.listen.driver_cpus = check.cpus(draft);
@@ -249,10 +251,10 @@ impl Check<'_> {
         self.machine.current_dir.join(path).components().collect()
     }
 
-    fn binds(&mut self, draft: &Draft) -> Vec<Bind> {
+    fn binds(&mut self, draft: &Draft, tls: &mut Tls) -> Vec<Bind> {
         let mut binds: Vec<Bind> = Vec::new();
         for Placed { value, origin } in &draft.binds {
-            let (name, text) = value;
+            let BindText { name, text, .. } = value;
             let bind = match name {
                 BindName::Unix(name) => Bind::Unix(unix_socket(name, draft.config.processes.umask)),
                 BindName::Inherited(name) => Bind::Inherited(name.clone()),
@@ -271,6 +273,7 @@ impl Check<'_> {
                 let hint = "each address is listened on once; drivers share it";
                 self.statement(origin, format!("`{text}` is already in the list"), hint);
             }
+            self.bind_tls(value, origin, &bind, &binds, tls);
             binds.push(bind);
         }
         // An empty list in TOML; an unreadable address is a fault already.

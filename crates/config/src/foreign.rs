@@ -518,7 +518,7 @@ mod tests {
         check(
             &[
                 ("app", "a:b()"),
-                ("certfile", "a.pem"),
+                ("http2", "true"),
                 ("socket", "x y.sock"),
                 ("-D", "true"),
                 ("reload", "true"),
@@ -526,7 +526,7 @@ mod tests {
             &[
                 "app a:b()",
                 "reload true",
-                "`--certfile`: there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx",
+                "`--http2`: there is no HTTP/2",
                 "`--socket`: Milepost speaks HTTP, not uwsgi: write `proxy_pass` in nginx in the place of `uwsgi_pass`",
                 "`-D`: the server stays in the foreground: run it under systemd, in a container, or with `&` \
                  > the line that works:  milepost serve 'a:b()' --bind 'unix:x y.sock' --reload",

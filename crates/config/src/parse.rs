@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use telemetry::Nanos;
 
 use crate::builder::{AppName, Cpus, StaticEntry};
-use bind::BindName;
+use bind::BindText;
 use value::Unit;
 
 pub(crate) use clients::{client_connections, rate, request_id_header};
@@ -155,8 +155,8 @@ pub(crate) fn file_name(text: &str) -> Result<String, Hint> {
 }
 
 /// An address to listen on, with its text.
-pub(crate) fn address(text: &str) -> Result<(BindName, String), Hint> {
-    Ok((bind::parse(text)?, text.to_owned()))
+pub(crate) fn address(text: &str) -> Result<BindText, Hint> {
+    bind::parse_text(text)
 }
 
 /// A count from 1; `None` for `auto`.

@@ -17,6 +17,7 @@ mod rules;
 mod said;
 mod shares;
 mod table;
+mod tls;
 
 use std::collections::BTreeSet;
 use std::io;

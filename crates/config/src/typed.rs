@@ -29,6 +29,7 @@ mod logs;
 mod pools;
 mod processes;
 mod proxies;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,6 +50,7 @@ pub use processes::{
     ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
 };
 pub use proxies::{PeerSet, Proxies, UnixPeers};
+pub use tls::Tls;
 
 defaults! {
     /// The whole configuration of one serving process.
@@ -56,6 +58,8 @@ defaults! {
     pub struct Config {
         /// Addresses to listen on, in the order given. Never empty after checking.
         pub binds: Vec<Bind>,
+        /// TLS of those addresses.
+        pub tls: Tls,
         /// Serving processes and their supervisor.
         pub processes: Processes,
         /// Driver threads and how they accept.
@@ -398,6 +402,8 @@ defaults! {
     /// Deadlines; none is renewed by a trickle of bytes unless it says so.
     #[derive(Clone, Debug)]
     pub struct Timeouts {
+        /// A TLS handshake must be over this long after the accept.
+        pub tls_handshake: Nanos = Nanos::from_secs(10),
         /// A head must be complete this long after its first byte (after the accept for the first one).
         pub head: Nanos = Nanos::from_secs(30),
         /// How far a body may fall behind `body_rate_min`: its longest silence.

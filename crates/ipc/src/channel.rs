@@ -177,6 +177,9 @@ pub struct ListenerInfo {
     /// Other processes do, and whoever has taken somebody in lets them go first.
     #[serde(default)]
     pub takes_turns: bool,
+    /// Connections begin with a TLS handshake.
+    #[serde(default)]
+    pub is_tls: bool,
     /// The service manager has it as well, and goes on with it when the server has ended.
     #[serde(default)]
     pub is_inherited: bool,

@@ -34,6 +34,7 @@ const STALL_LEAST: u64 = 50 * MS;
 const HEAD_BYTES_MOST: u64 = 16 * M;
 
 const ADDRESS: &str = "HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME";
+const TLS_FILE: &str = "a file in PEM";
 const CODINGS: &str = "some of `br`, `zstd`, `gzip`, the preferred first, or `off`";
 const OWN_PATH: &str = "a URL path (as `/status`), or `off`";
 pub(crate) const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
@@ -149,7 +150,8 @@ settings! {
     /// means 127.0.0.1, and port 0 means a free port. The server resolves a name at start-up, to all its
     /// addresses. Behind a unix socket's path, `mode=0660` sets the rights of the socket and `group=www-data` its
     /// group; without a mode every user may connect, as far as `umask` lets them. `systemd` means every socket that the service manager has opened (LISTEN_FDS), and
-    /// `systemd:NAME` means those of that name (FileDescriptorName).
+    /// `systemd:NAME` means those of that name (FileDescriptorName). `tls=on` or `tls=off` behind an address decides
+    /// whether it speaks TLS; without either, TCP addresses do if there is a `tls_cert`, except port 80.
     bind in Listening { short: Some('b'), placeholder: "ADDRESS", default: "127.0.0.1:8000", is_daily: true }
         = list(ADDRESS, ListForm::Texts, parse::address) => binds;
     /// I/O threads of each process
@@ -187,6 +189,19 @@ settings! {
     /// A driver counts as stalled if connections wait for it and it has accepted none for this long.
     accept_stall_timeout in Listening { default: "500ms" }
         = duration(STALL_LEAST, HOUR) => config.listen.driver_stall;
+
+    /// Certificate chain in PEM: the server speaks TLS
+    /// The file holds the server's own certificate first, and then those that certify it. With a certificate, TCP
+    /// addresses speak TLS, except port 80; `tls=on` and `tls=off` in `bind` decide otherwise.
+    tls_cert in Tls { placeholder: "FILE", is_daily: true }
+        = text(TLS_FILE, |text| parse::file(text).map(Some)) => config.tls.certificate;
+    /// Private key of `tls_cert`, in PEM
+    /// Without this setting, the key is in the file of the certificate.
+    tls_key in Tls { placeholder: "FILE", is_daily: true }
+        = text(TLS_FILE, |text| parse::file(text).map(Some)) => config.tls.key;
+    /// Maximum time a client may take for the TLS handshake
+    /// The time counts from the accept. The server closes the connection after it.
+    tls_handshake_timeout in Tls { default: "10s" } = duration(MS, HOUR) => config.timeouts.tls_handshake;
 
     /// Proxies whose word about their clients is believed
     /// Addresses, networks and `unix`, between commas; `*` is every peer. From these peers the server takes the

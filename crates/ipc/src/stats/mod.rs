@@ -194,6 +194,8 @@ kinds! {
     Timeout =>
     /// Connections that a deadline ended, by what they were at.
     TimeoutCounts {
+        /// Its TLS handshake was not over in time.
+        Handshake handshake,
         /// Its head was not complete in time.
         Head head,
         /// Its body came too slowly.
@@ -216,6 +218,8 @@ kinds! {
     ConnectionCounts {
         /// Idle between requests, or new and silent.
         Idle idle,
+        /// In its TLS handshake.
+        Handshaking handshaking,
         /// Receiving a head or a body into memory.
         Reading reading,
         /// Receiving a body into a file.

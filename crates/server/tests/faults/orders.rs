@@ -29,6 +29,7 @@ fn socket(index: u16) -> (ListenerInfo, TcpListener) {
         at: ListenAddr::Tcp(socket.local_addr().unwrap()),
         is_shared: false,
         takes_turns: false,
+        is_tls: false,
         is_inherited: false,
     };
     (order, socket)

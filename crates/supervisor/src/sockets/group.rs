@@ -50,6 +50,9 @@ pub(super) enum SocketSharing {
 pub(super) struct ListenerGroup {
     pub(super) origin: AddressOrigin,
     pub(super) at: ListenAddr,
+    /// Connections begin with a TLS handshake.
+    #[serde(default)]
+    pub(super) is_tls: bool,
     /// Of a unix socket: it is removed when the address closes.
     #[serde(default)]
     pub(super) file: Option<SocketFile>,
