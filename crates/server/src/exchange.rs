@@ -17,6 +17,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::tls::HandshakeFacts;
 use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
@@ -289,6 +290,9 @@ pub struct Ends {
     pub prefix: SmolStr,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// What the connection's TLS handshake has agreed on; `None` without TLS. A proxy in front may have had another one
+    /// with the client.
+    pub tls: Option<Arc<HandshakeFacts>>,
     /// Index of the listening address, stable for the life of the process.
     pub listener: u16,
 }

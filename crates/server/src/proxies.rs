@@ -63,14 +63,20 @@ pub(crate) enum Notice {
     StrangerSpeaksProxy,
     /// A client has as many requests under way as it may have.
     Crowded,
+    /// A TLS handshake has failed.
+    FailedHandshake,
+    /// A client speaks HTTP without TLS where TLS is spoken.
+    PlainOnTls,
+    /// A client speaks TLS where it is not spoken.
+    TlsOnPlain,
 }
 
 impl Notice {
-    const LEN: usize = 5;
+    const LEN: usize = 8;
 
     fn interval(self) -> Nanos {
         match self {
-            Notice::Crowded => Nanos::from_secs(1),
+            Notice::Crowded | Notice::FailedHandshake => Nanos::from_secs(1),
             _ => Nanos::from_secs(3_600),
         }
     }

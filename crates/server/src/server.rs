@@ -3,6 +3,7 @@
 //! Opening starts no thread before all folders are open, so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
 //! running, sending, logging.
 
+mod certificates;
 mod handle;
 mod lifecycle;
 mod opening;
@@ -14,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use ::tls::CurrentTls;
 use files::Files;
 use logging::{Log, LogThreads};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
@@ -112,6 +114,7 @@ impl Server {
         let opened = OpenedParts {
             files,
             pages: Arc::new(Pages::open(&config.error_pages)?),
+            tls: certificates::open(&config.tls)?.map(|tls| Arc::new(CurrentTls::new(tls))),
             stats: Arc::new(counters(&config, handler.is_some(), link.as_ref())?),
             config,
         };

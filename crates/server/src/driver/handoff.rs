@@ -215,7 +215,7 @@ impl Driver {
     }
 
     fn open(self: &Rc<Self>, new: AcceptedConnection) {
-        match new.stream.watch() {
+        match new.stream.watch(&self.tls_buffers) {
             Ok(transport) => protocol::serve(Rc::clone(self), transport, new.opened),
             Err(_) => self.stats().errors.add(),
         }

@@ -42,6 +42,7 @@ use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::pool::{Job, Pool};
 use crate::response::ResponseWriter;
 use crate::service::Probe;
+use crate::transport::TlsBuffers;
 use config::typed::Config;
 use ipc::ListenerId;
 use ipc::stats::DriverStats;
@@ -88,6 +89,8 @@ pub(crate) struct Driver {
     pub(crate) writer: Cell<Option<ResponseWriter>>,
     /// Out while a connection uses it, so that no borrow of it outlives a step.
     scratch: Cell<Option<Box<Scratch>>>,
+    /// Buffers of TLS, as `scratch` has those of protocols.
+    tls_buffers: Rc<TlsBuffers>,
     pub(crate) files: RefCell<Files>,
     pub(crate) table: RefCell<Table>,
     /// Exchanges on their way to their pools, by pool.
@@ -164,6 +167,7 @@ impl Driver {
             recorder: Recorder::new(&shared.log, Arc::clone(&shared.stats), OnFull::Wait),
             writer: Cell::new(None),
             scratch: Cell::new(None),
+            tls_buffers: Rc::default(),
             files: RefCell::new(files),
             table: RefCell::default(),
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),

@@ -22,6 +22,7 @@ use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
 use crate::watchdog::Watchdog;
+use ::tls::CurrentTls;
 use config::typed::Config;
 use ipc::stats::Stats;
 
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     /// `None` where no limit is set for runs.
     pub(crate) watchdog: Option<Arc<Watchdog>>,
     pub(crate) stats: Arc<Stats>,
+    /// What connections are accepted with that begin with a TLS handshake; `None`: there is no certificate.
+    pub(crate) tls: Option<Arc<CurrentTls>>,
     pub(crate) log: Arc<Log>,
     pub(crate) pages: Arc<Pages>,
     pub(crate) bandwidth: Bandwidth,

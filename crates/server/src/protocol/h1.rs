@@ -118,6 +118,10 @@ impl H1 {
 
     pub(crate) async fn serve(mut self) {
         self.connection.enter_task().await;
+        let Some(arrived) = self.connection.establish().await else {
+            return;
+        };
+        self.arrived = arrived;
         let mut step = Step::Then(Then::Receive);
         loop {
             step = match step {
@@ -367,6 +371,9 @@ impl H1 {
                 Ok(HeadStep::Complete) => {}
                 Ok(HeadStep::Partial) => return (used, Step::Then(Then::Receive)),
                 Err(refusal) => {
+                    if self.connection.is_tls(rest) {
+                        return (input.len(), Step::Then(Then::Close));
+                    }
                     self.connection.tell_of_proxy_header(rest);
                     // All input counts as used: nothing behind a head that is refused may be read as a request (RFC
                     // 9112 section 11.2, request smuggling).

@@ -6,6 +6,8 @@
 //! `offloaded` is an exchange that a worker has, `send` sends what a socket did not take. `h1` is one request at a
 //! time.
 
+mod handshake;
+
 mod body;
 mod offloaded;
 mod proxied;
@@ -457,6 +459,7 @@ impl<'a> From<&'a Exchange> for ReceivedRequest<'a> {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.transport.close();
         // Before the driver is woken below: it has drained when its table is empty.
         self.driver.table.borrow_mut().leave(self.slot);
         self.driver.has_ended(self.opened.accepted);

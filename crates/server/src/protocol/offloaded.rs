@@ -197,7 +197,10 @@ impl<'a> Offloaded<'a> {
         loop {
             let bytes = match self.next_pending(sender).await? {
                 Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
-                Next::Finished(finished) => return Ok(finished),
+                Next::Finished(finished) => {
+                    sender.flush().await?;
+                    return Ok(finished);
+                }
                 Next::Nothing => continue,
                 Next::Abandoned(why) => return Err(Stop::cut(why)),
             };

@@ -157,7 +157,7 @@ impl Connection {
     }
 
     /// The text is made only where the log is to hear of it: a peer can cause it with each request.
-    fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
+    pub(super) fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
         let shared = &self.driver.shared;
         if shared.proxies.is_due(notice, telemetry::now()) {
             shared.log.error(Level::Warning, &text());
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// The other end of the connection, for the error log.
-    fn peer_name(&self) -> String {
+    pub(super) fn peer_name(&self) -> String {
         match self.opened.peer {
             Peer::Ip(ip) => ip.to_canonical().to_string(),
             Peer::Process { user, group } => {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use files::{Part, ReplyBody};
+use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::SendFlags;
 use telemetry::Nanos;
 
@@ -49,6 +50,18 @@ pub(crate) enum Progress {
     Blocked,
     /// Some went out; there is more, and the socket may take it.
     More,
+    /// The next bytes are of a file and not in memory: a thread that may wait for its disk has to read them, with
+    /// `load_file`. Only where the bytes are read before they are sent.
+    OnDisk,
+}
+
+/// What was taken out of parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gathered {
+    /// So many bytes; 0 where there are none, or no room.
+    Bytes(usize),
+    /// None: the first are of a file and not in memory.
+    OnDisk,
 }
 
 impl Parts {
@@ -153,6 +166,33 @@ impl Parts {
         Ok((sent < offered, sent))
     }
 
+    /// Takes bytes out of the front, as many as `buffer` has room for, without waiting for a disk; fails as `send` does.
+    pub(crate) fn gather(&mut self, buffer: &mut [u8]) -> io::Result<Gathered> {
+        let mut filled = 0;
+        while filled < buffer.len()
+            && let Some(front) = self.parts.front()
+        {
+            let room = &mut buffer[filled..];
+            let taken = match front {
+                Part::Memory(data) => {
+                    let taken = data.len().min(room.len());
+                    room[..taken].copy_from_slice(&data[..taken]);
+                    taken
+                }
+                span => match read_cached(span, room) {
+                    Ok(Some(bytes)) => bytes,
+                    // What precedes it is sent first; the next call finds it again.
+                    Ok(None) | Err(_) if filled > 0 => break,
+                    Ok(None) => return Ok(Gathered::OnDisk),
+                    Err(error) => return Err(error),
+                },
+            };
+            filled += taken;
+            self.advance(taken as u64);
+        }
+        Ok(Gathered::Bytes(filled))
+    }
+
     /// Takes some of the front out as bytes, at most `most`; fails as `send` does.
     #[cfg(feature = "faults")]
     pub(crate) fn read(&mut self, most: usize) -> io::Result<Vec<u8>> {
@@ -173,6 +213,25 @@ impl Parts {
         };
         self.advance(data.len() as u64);
         Ok(data)
+    }
+
+    /// Puts bytes in the place of the span of a file at the front, `most` of it; waits for its disk.
+    fn load(&mut self, most: usize) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let Some(span @ Part::File { .. }) = self.parts.front() else {
+            return Ok(());
+        };
+        let (file, offset, bytes) = unchanged(span)?;
+        let mut data = vec![0; bytes.min(most)];
+        let read = file.read_at(&mut data, offset)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        data.truncate(read);
+        self.advance(read as u64);
+        self.memory_bytes += read as u64;
+        self.parts.push_front(Part::Memory(data.into()));
+        Ok(())
     }
 
     /// Drops `sent` bytes from the front.
@@ -260,6 +319,29 @@ fn send_span(socket: &impl AsFd, span: &Part, most: usize) -> io::Result<(bool, 
         Ok(sent) => Ok((sent.is_none(), sent.unwrap_or(0))),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok((false, 0)),
         Err(error) => Err(error),
+    }
+}
+
+/// Bytes of a span that can be had without waiting for a disk; `None`: none of them.
+fn read_cached(span: &Part, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    let (file, offset, bytes) = unchanged(span)?;
+    let bytes = bytes.min(buffer.len());
+    let slices = &mut [io::IoSliceMut::new(&mut buffer[..bytes])];
+    // RWF_NOWAIT: nothing is read that is not in memory (preadv2(2)).
+    match rustix::io::preadv2(file, slices, offset, ReadWriteFlags::NOWAIT) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(read) => Ok(Some(read)),
+        // Not in memory, or on a file system that cannot tell.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The task of reading the front of `parts`, a span of a file, into memory: at most `most` bytes of it.
+pub(crate) fn load_file(mut parts: Parts, most: u64) -> impl FnMut() -> Option<io::Result<Parts>> {
+    move || {
+        let loaded = parts.load(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(loaded.map(|()| std::mem::take(&mut parts)))
     }
 }
 

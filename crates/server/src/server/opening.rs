@@ -27,6 +27,7 @@ use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
 use crate::watchdog::Watchdog;
+use ::tls::CurrentTls;
 use config::failure::StartFault;
 use config::typed::Config;
 use ipc::stats::Stats;
@@ -37,6 +38,7 @@ pub(super) struct OpenedParts {
     pub(super) files: Vec<Files>,
     pub(super) pages: Arc<Pages>,
     pub(super) stats: Arc<Stats>,
+    pub(super) tls: Option<Arc<CurrentTls>>,
 }
 
 impl OpenedParts {
@@ -108,6 +110,7 @@ impl OpenedParts {
             is_loaded: handler.is_none_or(Handler::is_loaded),
             watchdog,
             stats: Arc::clone(&self.stats),
+            tls: self.tls.clone(),
             log: Arc::clone(log),
             pages: Arc::clone(&self.pages),
             bandwidth: Bandwidth::new(&config.rates, &config.route_names()),
