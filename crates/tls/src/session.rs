@@ -96,6 +96,19 @@ impl Session {
         })
     }
 
+    /// Lets go of the first `bytes` bytes that are held: they are no part of the handshake.
+    ///
+    /// # Panics
+    /// The handshake has begun, or so much is not held.
+    pub fn skip(&mut self, bytes: usize) {
+        assert!(
+            matches!(self.state, SessionState::Hello),
+            "a handshake that has begun has no other bytes in front of it"
+        );
+        self.held.drain(..bytes);
+        self.shrink();
+    }
+
     /// Ciphertext that is kept, in front of which the next one belongs: before the handshake has begun, bytes that may
     /// be no TLS.
     pub fn held(&self) -> &[u8] {
@@ -258,6 +271,11 @@ impl Session {
                         }
                     }
                 }
+                // Both sides have ended.
+                Ok(ConnectionState::PeerClosed) => {}
+                Ok(ConnectionState::Closed) => {
+                    return Err(SessionFault::of(Error::HandshakeNotComplete, None));
+                }
                 Ok(_) => unreachable!("all whole records that are held were used"),
                 Err(error) => {
                     self.state = SessionState::Failed;
@@ -403,7 +421,10 @@ fn advance(
 
 /// The alert of a session that has failed, which rustls has ready.
 fn take_alert(tls: &mut UnbufferedServerConnection, rest: &mut [u8], out: &mut Ciphertext) {
-    while let Ok(ConnectionState::EncodeTlsData(mut data)) = tls.process_tls_records(rest).state {
+    // Not once more: what has failed would fail again.
+    while tls.wants_write()
+        && let Ok(ConnectionState::EncodeTlsData(mut data)) = tls.process_tls_records(rest).state
+    {
         encode(&mut data, out);
     }
 }
