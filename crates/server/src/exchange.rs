@@ -5,9 +5,12 @@
 //! says whether the driver or a worker may write its response, `stream` is what both share of it. Touches no socket.
 
 pub use crate::client_limit::Permit;
+pub use ::tls::HandshakeFacts;
+pub use tls_facts::TlsFacts;
 
 pub(crate) mod ownership;
 pub(crate) mod stream;
+mod tls_facts;
 
 use std::cell::Cell;
 use std::fs::File;
@@ -17,7 +20,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ::tls::HandshakeFacts;
 use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
@@ -292,7 +294,7 @@ pub struct Ends {
     pub scheme: &'static str,
     /// What the connection's TLS handshake has agreed on; `None` without TLS. A proxy in front may have had another one
     /// with the client.
-    pub tls: Option<Arc<HandshakeFacts>>,
+    pub tls: Option<Arc<TlsFacts>>,
     /// Index of the listening address, stable for the life of the process.
     pub listener: u16,
 }
@@ -488,6 +490,10 @@ impl Recorder {
             pool: ended.pool.unwrap_or(NO_POOL),
             driver: ended.driver,
             cause: ended.cause.as_bytes(),
+            tls: match &ends.tls {
+                Some(tls) => tls.text(ended.phases.arrived),
+                None => b"",
+            },
             ..Record::default()
         };
         if head.is_complete() {

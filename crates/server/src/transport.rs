@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::tls::{CurrentTls, HandshakeFacts};
+use ::tls::CurrentTls;
 
 use crate::response::{Parts, Progress};
 
@@ -101,14 +101,6 @@ impl Transport {
     /// Whether a handshake comes before the first byte.
     pub(crate) fn is_handshaking(&self) -> bool {
         matches!(self, Transport::Tls(stream) if stream.is_handshaking())
-    }
-
-    /// What the handshake has agreed on, once it is over.
-    pub(crate) fn handshake_facts(&self) -> Option<Arc<HandshakeFacts>> {
-        match self {
-            Transport::Tls(stream) => stream.facts(),
-            _ => None,
-        }
     }
 
     /// Reads what has come; 0 bytes at the end of the client's side.

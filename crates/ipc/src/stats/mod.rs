@@ -167,6 +167,14 @@ numbers! {
         sum partial,
         /// Requests refused for breaking the protocol or a limit, and connections that failed.
         sum errors,
+        /// TLS handshakes in full.
+        sum handshakes,
+        /// TLS handshakes that resumed an earlier session.
+        sum handshakes_resumed,
+        /// TLS handshakes that failed: the client left, or did not speak TLS as it should.
+        sum handshakes_failed,
+        /// TLS handshakes refused because too many others waited.
+        sum handshakes_refused,
         /// Connections refused because their client had too many.
         sum crowded_clients,
         /// Connections accepted and given to another driver of the process.

@@ -476,13 +476,14 @@ impl H1 {
         } else if ended.after != After::Keep && !is_last {
             then = Then::Leave;
         }
-        match ended.rest {
-            Rest::Here(parts, _) if !is_gone => Step::Send(Unfinished::new(request, parts, then)),
-            _ => {
-                connection.end(&request.record, request.head);
-                Step::Then(then)
-            }
+        if let Rest::Here(mut parts, _) = ended.rest
+            && !is_gone
+            && !connection.send_at_once(&mut request.record, &mut parts)
+        {
+            return Step::Send(Unfinished::new(request, parts, then));
         }
+        connection.end(&request.record, request.head);
+        Step::Then(then)
     }
 
     /// `keep_alive`: whether the request lets the connection live on.

@@ -3,16 +3,18 @@
 //! Takes a connection that was just accepted, gives it back with plaintext on it, or ends it. The time is bounded from
 //! the accept on. The facts become those of the connection.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use ::tls::SessionFault;
+use ::tls::{HandshakeFacts, SessionFault};
 use http::{FieldLines, ReplyFraming, ReplyPlan, Version};
 use telemetry::Stamp;
 
 use super::{Connection, LINGER_BYTES_MAX, Woken};
-use crate::exchange::Ends;
+use crate::driver::LineFull;
+use crate::exchange::{Ends, TlsFacts};
 use crate::proxies::Notice;
 use crate::transport::{HandshakeFault, TlsStream, Transport};
 use ipc::stats::{Doing, Timeout};
@@ -24,6 +26,8 @@ const PLAIN_ANSWER: &str = "This address speaks HTTPS: the URL begins with https
 enum HandshakeEnd {
     Deadline,
     Cut,
+    /// Too many others wait for their step.
+    LineFull,
     Fault(HandshakeFault),
 }
 
@@ -36,13 +40,25 @@ impl Connection {
         }
         let timeout = self.driver.config().timeouts.tls_handshake;
         self.now_doing(Doing::Handshaking, self.opened.accepted.plus(timeout));
-        match Box::pin(self.handshake()).await {
-            Ok(()) => {
+        let made = match Box::pin(self.receive_preface()).await {
+            Ok(is_ready) => Box::pin(self.handshake(is_ready)).await,
+            Err(end) => Err(end),
+        };
+        match made {
+            Ok(facts) => {
+                let stats = self.driver.stats();
+                match facts.is_resumed {
+                    true => stats.handshakes_resumed.add(),
+                    false => stats.handshakes.add(),
+                }
+                let now = telemetry::now();
+                let took = now.since(self.opened.accepted);
                 self.opened.ends = Arc::new(Ends {
-                    tls: self.transport.handshake_facts(),
+                    // Whatever a proxy has said in front of it.
+                    scheme: "https",
+                    tls: Some(Arc::new(TlsFacts::new(facts, now, took))),
                     ..(*self.opened.ends).clone()
                 });
-                let now = telemetry::now();
                 self.now_idle(now, now.plus(self.driver.config().timeouts.head));
                 Some(now)
             }
@@ -53,25 +69,79 @@ impl Connection {
         }
     }
 
-    async fn handshake(&self) -> Result<(), HandshakeEnd> {
-        let Transport::Tls(stream) = &self.transport else {
-            return Ok(());
-        };
-        loop {
-            self.handshake_input(stream).await?;
-            if stream.step_handshake()? {
-                return Ok(());
+    /// Receives a PROXY protocol header in front of the handshake, where there has to be one. Whether a step of the
+    /// handshake can be made with what came behind it.
+    async fn receive_preface(&mut self) -> Result<bool, HandshakeEnd> {
+        while self.opened.awaits_proxy_header {
+            let input = poll_fn(|context| {
+                if let Some(end) = self.handshake_end() {
+                    return Poll::Ready(Err(end));
+                }
+                let input = ready!(self.tls_stream().poll_preface(context));
+                Poll::Ready(input.map_err(HandshakeEnd::Fault))
+            });
+            let input = input.await?;
+            match self.take_proxy_header(&input) {
+                Ok(None) => {}
+                Ok(Some(bytes)) => return Ok(self.tls_stream().skip_preface(bytes)),
+                Err(_) => return Err(HandshakeEnd::Cut),
             }
+        }
+        Ok(false)
+    }
+
+    fn tls_stream(&self) -> &TlsStream {
+        match &self.transport {
+            Transport::Tls(stream) => stream,
+            _ => unreachable!("only TLS begins with a handshake"),
+        }
+    }
+
+    /// `is_ready`: a step can be made with what has come.
+    async fn handshake(&self, mut is_ready: bool) -> Result<HandshakeFacts, HandshakeEnd> {
+        let stream = self.tls_stream();
+        loop {
+            if !std::mem::take(&mut is_ready) {
+                self.handshake_input(stream).await?;
+            }
+            self.wait_for_turn().await?;
+            let began = telemetry::now();
+            let stepped = stream.step_handshake();
+            let took = telemetry::now().since(began);
+            self.driver.handshakes.spend(took);
+            if let Some(facts) = stepped? {
+                return Ok(facts);
+            }
+        }
+    }
+
+    /// Waits until a step may be made, within the time of the handshake.
+    async fn wait_for_turn(&self) -> Result<(), HandshakeEnd> {
+        let mut turn = pin!(self.driver.handshakes.enter());
+        poll_fn(|context| {
+            if let Some(end) = self.handshake_end() {
+                return Poll::Ready(Err(end));
+            }
+            let entered = turn.as_mut().poll(context);
+            entered.map_err(|LineFull| HandshakeEnd::LineFull)
+        })
+        .await
+    }
+
+    /// Why the handshake is not to be waited for any longer, if that is so.
+    fn handshake_end(&self) -> Option<HandshakeEnd> {
+        match self.take_fired() {
+            Some(Woken::Deadline) => Some(HandshakeEnd::Deadline),
+            Some(Woken::Cut) => Some(HandshakeEnd::Cut),
+            _ => None,
         }
     }
 
     /// Waits until a step of the handshake can be made.
     async fn handshake_input(&self, stream: &TlsStream) -> Result<(), HandshakeEnd> {
         poll_fn(|context| {
-            match self.take_fired() {
-                Some(Woken::Deadline) => return Poll::Ready(Err(HandshakeEnd::Deadline)),
-                Some(Woken::Cut) => return Poll::Ready(Err(HandshakeEnd::Cut)),
-                _ => {}
+            if let Some(end) = self.handshake_end() {
+                return Poll::Ready(Err(end));
             }
             let input = ready!(stream.poll_handshake_input(context));
             Poll::Ready(input.map_err(HandshakeEnd::Fault))
@@ -85,8 +155,9 @@ impl Connection {
         match end {
             HandshakeEnd::Cut => {}
             HandshakeEnd::Deadline => stats.timed_out(Timeout::Handshake),
+            HandshakeEnd::LineFull => stats.handshakes_refused.add(),
             HandshakeEnd::Fault(fault) => {
-                stats.errors.add();
+                stats.handshakes_failed.add();
                 match fault {
                     HandshakeFault::Gone => {}
                     HandshakeFault::Tls(fault) => self.tell_of_handshake(&fault),
@@ -118,9 +189,7 @@ impl Connection {
 
     /// Answers a client that speaks HTTP without TLS, and gives it time to read that.
     async fn answer_plainly(&self) {
-        let Transport::Tls(stream) = &self.transport else {
-            return;
-        };
+        let stream = self.tls_stream();
         stream.answer_plainly(&plain_answer());
         let linger = self.driver.config().timeouts.linger;
         self.now_doing(Doing::Closing, telemetry::now().plus(linger));

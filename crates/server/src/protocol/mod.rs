@@ -42,7 +42,7 @@ use crate::exchange::stream::StreamShared;
 use crate::proxies::LastClient;
 use crate::refusal::Refusal;
 use crate::request_start;
-use crate::response::{Destination, ResponseEnd};
+use crate::response::{Destination, Parts, Progress, ResponseEnd};
 use crate::service::{self, Backend};
 use crate::transport::Transport;
 use ipc::stats::{Doing, Timeout};
@@ -400,6 +400,25 @@ impl Connection {
             record.end_as(ending, cause);
         }
         ended
+    }
+
+    /// Sends what a writer on this thread could not, because it does not encipher: as much as one call takes. Whether
+    /// that was all; most responses are small, and need no wait of their own.
+    pub(crate) fn send_at_once(&self, record: &mut ExchangeRecord, parts: &mut Parts) -> bool {
+        let bandwidth = &self.driver.shared.bandwidth;
+        let is_limited = !bandwidth.is_empty && bandwidth.is_limited(record.route);
+        if is_limited || !matches!(self.transport, Transport::Tls(_)) {
+            return false;
+        }
+        // A client that is gone is found again by the next call.
+        let Ok((progress, sent)) = self.transport.send_parts(parts, u64::MAX) else {
+            return false;
+        };
+        record.sent_bytes += sent;
+        if progress == Progress::Done {
+            record.phases.sent = telemetry::now();
+        }
+        progress == Progress::Done
     }
 
     /// Ends an exchange: the one place on a driver that does.

@@ -36,7 +36,6 @@ pub(crate) struct TlsStream {
     buffers: Rc<TlsBuffers>,
     // Borrowed within a call; no call waits.
     state: RefCell<TlsState>,
-    facts: RefCell<Option<Arc<HandshakeFacts>>>,
 }
 
 struct TlsState {
@@ -85,16 +84,11 @@ impl TlsStream {
                 is_full: false,
                 is_silent: false,
             }),
-            facts: RefCell::default(),
         }
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
         self.state.borrow().session.is_handshaking()
-    }
-
-    pub(super) fn facts(&self) -> Option<Arc<HandshakeFacts>> {
-        self.facts.borrow().clone()
     }
 
     /// Reads until a step of the handshake can be made. Sends what is left of the last one.
@@ -139,13 +133,42 @@ impl TlsStream {
         }
     }
 
-    /// Makes a step of the handshake with what was read. Whether it is over.
-    pub(crate) fn step_handshake(&self) -> Result<bool, HandshakeFault> {
+    /// Reads what comes before the handshake: bytes that are no TLS.
+    pub(crate) fn poll_preface(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Vec<u8>, HandshakeFault>> {
+        let mut state = self.state.borrow_mut();
+        let mut scratch = self.buffers.take();
+        let read = self
+            .socket
+            .poll_read(context, &mut scratch.input[..INPUT_BYTES_MIN]);
+        let held = match read {
+            Poll::Ready(Ok(bytes @ 1..)) => Some(state.session.hold(&scratch.input[..bytes])),
+            _ => None,
+        };
+        self.buffers.put(scratch);
+        let Some(held) = held else {
+            ready!(read).map_err(|_| HandshakeFault::Gone)?;
+            return Poll::Ready(Err(HandshakeFault::Gone));
+        };
+        held.map_err(HandshakeFault::Tls)?;
+        Poll::Ready(Ok(state.session.held().to_vec()))
+    }
+
+    /// The first `bytes` bytes are no part of the handshake. Whether a step can be made with those behind them.
+    pub(crate) fn skip_preface(&self, bytes: usize) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.session.skip(bytes);
+        matches!(state.session.hold(&[]), Ok(HandshakeInput::Ready))
+    }
+
+    /// Makes a step of the handshake with what was read. What it has agreed on, once it is over.
+    pub(crate) fn step_handshake(&self) -> Result<Option<HandshakeFacts>, HandshakeFault> {
         let mut state = self.state.borrow_mut();
         let server = self.current.load();
         let mut scratch = self.buffers.take();
         let stepped = state.session.step(&server, &mut scratch.output);
-        let is_over = matches!(stepped, Ok(Some(_)));
         let is_waited_for = match &stepped {
             // Tickets, which a client of TLS 1.3 does not wait for: they leave with the first response.
             Ok(Some(facts)) => facts.version != "TLSv1.3",
@@ -157,13 +180,9 @@ impl TlsStream {
             true => self.flush(&mut state).map(drop),
             false => Ok(()),
         };
-        match stepped {
-            Ok(Some(facts)) => *self.facts.borrow_mut() = Some(Arc::new(facts)),
-            Ok(None) => {}
-            Err(fault) => return Err(HandshakeFault::Tls(fault)),
-        }
+        let facts = stepped.map_err(HandshakeFault::Tls)?;
         sent.map_err(|_| HandshakeFault::Gone)?;
-        Ok(is_over)
+        Ok(facts)
     }
 
     /// Answers a client that does not speak TLS in its own words, and ends our side.

@@ -125,6 +125,7 @@ impl ListenerGroup {
         let depths = self.depths().map(|(_, depth)| u64::from(depth.waiting));
         AddressStatus {
             url: match &self.at {
+                ListenAddr::Tcp(at) if self.is_tls => format!("https://{at}"),
                 ListenAddr::Tcp(at) => format!("http://{at}"),
                 ListenAddr::Unix(path) => format!("unix:{}", path.display()),
             },
