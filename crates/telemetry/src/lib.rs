@@ -16,6 +16,7 @@ mod record;
 mod text;
 mod time;
 pub mod timing;
+mod tls_record;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
 pub use nearest::nearest;
@@ -29,6 +30,7 @@ pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
 };
 pub use time::{Histogram, Nanos, Snapshot, Stamp, now};
+pub use tls_record::TlsRecord;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@
 //! arrived ──receive──► queued ──queue──► started ──run──► replied ──send──► sent
 //!    └────────────────────────────── total ─────────────────────────────────┘
 //!
-//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 12 lengths, u16 ┐┌ the strings, one after another ┐
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 13 lengths, u16 ┐┌ the strings, one after another ┐
 //! ```
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
@@ -333,6 +333,8 @@ pub struct Record<'a> {
     pub driver: u16,
     /// Why it was refused or cut; else empty.
     pub cause: &'a [u8],
+    /// The words of a [`TlsRecord`](crate::TlsRecord); empty without TLS.
+    pub tls: &'a [u8],
 }
 
 impl Default for Record<'_> {
@@ -362,13 +364,14 @@ impl Default for Record<'_> {
             pool: NO_POOL,
             driver: 0,
             cause: b"",
+            tls: b"",
         }
     }
 }
 
 /// Bytes of everything before the strings.
 const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 4 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
-const STRINGS_LEN: usize = 12;
+const STRINGS_LEN: usize = 13;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
 /// Longer strings are cut: the length field is a `u16`.
@@ -439,6 +442,7 @@ impl<'a> Record<'a> {
             cut(self.user),
             cut(self.cause),
             cut(self.request_id),
+            cut(self.tls),
         ]
     }
 
@@ -456,6 +460,7 @@ impl<'a> Record<'a> {
             &mut self.user,
             &mut self.cause,
             &mut self.request_id,
+            &mut self.tls,
         ] {
             (*string, text) = text.split_at_checked(usize::from(fixed.u16()))?;
         }
@@ -466,7 +471,7 @@ impl<'a> Record<'a> {
         let mut fixed = [0; FIXED_BYTES];
         let mut at = 0;
         let phases = &self.phases;
-        // At most 12 strings of 64 KiB, so the sum fits.
+        // At most 13 strings of 64 KiB, so the sum fits.
         put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
         for number in [
             phases.arrived.0,

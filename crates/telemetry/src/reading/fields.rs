@@ -165,6 +165,13 @@ pub(super) fn put<'a>(
         }
         Field::End => line.end = value,
         Field::Cause => line.cause = value,
+        // Facts of a connection, of which no question about requests asks.
+        Field::Tls
+        | Field::Cipher
+        | Field::Resumed
+        | Field::ServerName
+        | Field::Alpn
+        | Field::Handshake => {}
     }
     Some(())
 }

@@ -143,6 +143,7 @@ impl Facts {
             pool: if is_pooled { 1 } else { NO_POOL },
             driver: 3,
             cause: text(6),
+            tls: b"",
         }
     }
 }

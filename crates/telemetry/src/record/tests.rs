@@ -152,6 +152,7 @@ mod records {
             driver: 12,
             pool: 14,
             cause: b"why",
+            tls: b"1.3 c no a.example h2 412",
         }
     }
 

@@ -9,7 +9,7 @@ use super::escape::{or_dash, push_bare, push_quoted};
 use super::names::Known;
 use crate::record::NO_POOL;
 use crate::record::WholeMicros;
-use crate::{Ending, Queued, Record};
+use crate::{Ending, Queued, Record, TlsRecord};
 
 /// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.
 pub(super) fn common(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
@@ -68,6 +68,7 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
         out.extend_from_slice(b" cpu=");
         push_seconds(out, spans.cpu.0 / 1_000);
     }
+    handshake(record, out);
     out.extend_from_slice(b" worker=");
     names.push_worker(record, out);
     out.extend_from_slice(b" at=");
@@ -89,6 +90,21 @@ pub(super) fn partial_times(record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" 0.000000 ");
     push_seconds(out, us.run + us.send);
     out.push(b'"');
+}
+
+/// The first request of a connection under TLS tells of its handshake.
+fn handshake(record: &Record<'_>, out: &mut Vec<u8>) {
+    let Some(tls) = TlsRecord::parse(record.tls) else {
+        return;
+    };
+    if let Some(took) = tls.handshake {
+        out.extend_from_slice(b" tls=");
+        push_bare(out, or_dash(tls.version));
+        out.extend_from_slice(b" resumed=");
+        push_bare(out, or_dash(tls.resumed));
+        out.extend_from_slice(b" handshake=");
+        push_seconds(out, took.0 / 1_000);
+    }
 }
 
 fn request_line(record: &Record<'_>, out: &mut Vec<u8>) {

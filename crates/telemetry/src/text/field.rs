@@ -83,10 +83,22 @@ pub enum Field {
     End,
     /// Why it was refused or cut.
     Cause,
+    /// The version of TLS, as `1.3`.
+    Tls,
+    /// The cipher of TLS.
+    Cipher,
+    /// Whether an earlier TLS session was resumed: `yes` or `no`.
+    Resumed,
+    /// The name that the client asked for in the TLS handshake.
+    ServerName,
+    /// The protocol that the TLS handshake has agreed on.
+    Alpn,
+    /// Seconds from the accept to the end of the TLS handshake; the first request of a connection has them alone.
+    Handshake,
 }
 
 /// All of them with their names, in the order of the fields.
-const NAMED: [(Field, &str); 39] = [
+const NAMED: [(Field, &str); 45] = [
     (Field::Client, "client"),
     (Field::Peer, "peer"),
     (Field::User, "user"),
@@ -126,6 +138,12 @@ const NAMED: [(Field, &str); 39] = [
     (Field::Queued, "queued"),
     (Field::End, "end"),
     (Field::Cause, "cause"),
+    (Field::Tls, "tls"),
+    (Field::Cipher, "cipher"),
+    (Field::Resumed, "resumed"),
+    (Field::ServerName, "server_name"),
+    (Field::Alpn, "alpn"),
+    (Field::Handshake, "handshake"),
 ];
 
 impl Field {

@@ -7,7 +7,7 @@ use super::field::Field;
 use super::names::Known;
 use super::template::{Part, Place, Template};
 use crate::record::WholeMicros;
-use crate::{Nanos, Queued, Record};
+use crate::{Nanos, Queued, Record, TlsRecord};
 
 /// The texts of a second, in both forms.
 #[derive(Debug)]
@@ -64,6 +64,7 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         record, names, us, ..
     } = facts;
     let wall_ns = record.wall_arrived_ns;
+    let tls = || TlsRecord::parse(record.tls).unwrap_or_default();
     match field {
         Field::Client => slot.text(record.client),
         Field::Peer => slot.text(record.peer),
@@ -105,6 +106,15 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::Queued => slot.text(from_queue(&record.queued)),
         Field::End => slot.text(record.ending.text().as_bytes()),
         Field::Cause => slot.text(record.cause),
+        Field::Tls => slot.text(tls().version),
+        Field::Cipher => slot.text(tls().cipher),
+        Field::Resumed => slot.text(tls().resumed),
+        Field::ServerName => slot.text(tls().server_name),
+        Field::Alpn => slot.text(tls().alpn),
+        Field::Handshake => match tls().handshake {
+            Some(took) => push_seconds(slot.out, took.0 / 1_000),
+            None => slot.text(b""),
+        },
     }
 }
 

@@ -1,14 +1,14 @@
 //! A record as one JSON object (RFC 8259), keys in a fixed order.
 //!
 //! Strings that are not known are empty and numbers are always there, so that every line has the same
-//! shape; only `request_line` and `cause` come when there is one.
+//! shape; only `request_line`, `cause` and the facts of TLS come when there is one.
 
 use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
 use super::escape::push_json;
 use super::names::Known;
 use crate::record::WholeMicros;
-use crate::{Queued, Record};
+use crate::{Queued, Record, TlsRecord};
 
 /// Appends the object of `record`; the names are escaped already.
 pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, out: &mut Vec<u8>) {
@@ -39,6 +39,9 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     phases(record, out);
     queued(&record.queued, out);
     text(out, b",\"end\":\"", record.ending.text().as_bytes());
+    if let Some(tls) = TlsRecord::parse(record.tls) {
+        handshake(&tls, out);
+    }
     if !record.request_line.is_empty() {
         text(out, b",\"request_line\":\"", record.request_line);
     }
@@ -58,6 +61,20 @@ fn phases(record: &Record<'_>, out: &mut Vec<u8>) {
     seconds(out, b",\"total\":", us.total);
     seconds(out, b",\"gil\":", spans.gil.0 / 1_000);
     seconds(out, b",\"cpu\":", spans.cpu.0 / 1_000);
+}
+
+fn handshake(tls: &TlsRecord<'_>, out: &mut Vec<u8>) {
+    text(out, b",\"tls\":\"", tls.version);
+    text(out, b",\"cipher\":\"", tls.cipher);
+    out.extend_from_slice(match tls.resumed {
+        b"yes" => b",\"resumed\":true",
+        _ => b",\"resumed\":false",
+    });
+    text(out, b",\"server_name\":\"", tls.server_name);
+    text(out, b",\"alpn\":\"", tls.alpn);
+    if let Some(took) = tls.handshake {
+        seconds(out, b",\"handshake\":", took.0 / 1_000);
+    }
 }
 
 fn queued(queued: &Queued, out: &mut Vec<u8>) {

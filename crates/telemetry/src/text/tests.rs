@@ -48,6 +48,7 @@ const SAMPLE: Record<'static> = Record {
     pool: NO_POOL,
     driver: 3,
     cause: b"",
+    tls: b"",
 };
 
 /// The fourth of six that came at once to two threads, half a pause after another server had it.
@@ -95,6 +96,33 @@ fn check(form: Form, record: &Record<'_>, expect: &str) {
 #[track_caller]
 fn check_filled(text: &str, record: &Record<'_>, expect: &str) {
     check(template(text), record, expect);
+}
+
+#[test]
+fn the_first_request_under_tls_tells_of_the_handshake() {
+    let first = Record {
+        route: 0,
+        tls: b"1.3 TLS13_AES_128_GCM_SHA256 no shop.example http/1.1 412",
+        ..SAMPLE
+    };
+    let later = Record {
+        tls: b"1.2 c yes - - -",
+        ..first
+    };
+    let text = line(Form::CombinedPhases, &first);
+    let expect = format!("id={ID} route=/ tls=1.3 resumed=no handshake=0.000412{LAST}\n");
+    assert!(text.ends_with(&expect), "{text}");
+    let text = line(Form::CombinedPhases, &later);
+    assert!(text.ends_with(&format!("route=/{LAST}\n")), "{text}");
+    let text = line(Form::Json, &first);
+    let expect = "\"end\":\"complete\",\"tls\":\"1.3\",\"cipher\":\"TLS13_AES_128_GCM_SHA256\",\"resumed\":false,\
+                  \"server_name\":\"shop.example\",\"alpn\":\"http/1.1\",\"handshake\":0.000412}\n";
+    assert!(text.ends_with(expect), "{text}");
+    let fields = "{tls} {cipher} {resumed} {server_name} {alpn} {handshake}";
+    let expect = "1.3 TLS13_AES_128_GCM_SHA256 no shop.example http/1.1 0.000412";
+    check_filled(fields, &first, expect);
+    check_filled(fields, &later, "1.2 c yes - - -");
+    check_filled(fields, &SAMPLE, "- - - - - -");
 }
 
 #[test]
