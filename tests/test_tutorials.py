@@ -89,7 +89,7 @@ REFUSED = [
     ),
     (
         "gunicorn with certificates, in the background",
-        "--certfile=server.crt --keyfile=server.key --daemon --pid app.pid app:app",
+        "--ca-certs=clients.crt --daemon --pid app.pid app:app",
         "app:app --pid-file app.pid",
     ),
 ]
@@ -181,9 +181,12 @@ def test_variables_come_in_their_order(folder: Path) -> None:
 
 
 def test_flags_in_a_variable_are_refused_like_others(folder: Path) -> None:
-    done = run(folder, "app:app", GUNICORN_CMD_ARGS="--certfile a.pem --threads 2")
+    done = run(folder, "app:app", GUNICORN_CMD_ARGS="--ciphers a --threads 2")
     assert done.returncode == 2
-    assert "`GUNICORN_CMD_ARGS`: `--certfile`: there is no TLS" in done.stderr
+    assert (
+        "`GUNICORN_CMD_ARGS`: `--ciphers`: versions and ciphers are those of the intermediate configuration, and there are no client certificates yet"
+        in done.stderr
+    )
     assert done.stderr.endswith("  GUNICORN_CMD_ARGS='--threads 2'\n"), done.stderr
 
 
@@ -212,9 +215,15 @@ def test_a_configuration_of_gunicorn_is_converted(folder: Path) -> None:
     done = run(folder, "convert", "gunicorn.conf.py", COUNT="5")
     assert done.returncode == 1, done
     names = re.findall(r"milepost: `(\w+)` has no counterpart: ", done.stderr)
-    assert names == ["post_fork", "certfile"]
+    assert names == ["post_fork"]
     text = (folder / "milepost.toml").read_text()
-    for line in ("processes = 5", 'env = "SHOP=1"', 'umask = "007"', 'error_log_level = "info"'):
+    for line in (
+        "processes = 5",
+        'env = "SHOP=1"',
+        'umask = "007"',
+        'error_log_level = "info"',
+        'tls_cert = "a.pem"',
+    ):
         assert f"\n{line}\n" in text, text
     checked = run(folder, "check", "app:app", "-c", "milepost.toml")
     assert checked.returncode == 0, checked.stderr
