@@ -324,6 +324,22 @@ def test_reloads_under_load_lose_nothing(
         assert client.ask("GET", "/").status == 200
 
 
+def test_a_proxy_header_comes_before_the_handshake(
+    serve: Callable[..., Milepost], authority: trustme.CA, files: tuple[str, ...]
+) -> None:
+    server = serve("zoo:app", "--proxy-protocol-from", "127.0.0.1", *files, tls=trusting(authority))
+    assert server.tls
+    for pause in (False, True):
+        sock = plain(server)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n"
+        for part in [bytes([byte]) for byte in header] if pause else [header]:
+            sock.sendall(part)
+        with Client(server.tls.wrap_socket(sock, server_hostname="localhost"), server.count) as client:
+            environ = json.loads(client.ask("GET", "/environ").body)
+        assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("192.0.2.1", "https")
+
+
 def test_sessions_are_resumed(server: Milepost) -> None:
     assert server.tls
     server.tls.maximum_version = ssl.TLSVersion.TLSv1_2
