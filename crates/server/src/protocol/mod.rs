@@ -402,12 +402,17 @@ impl Connection {
         ended
     }
 
+    /// Whether the driver is the first that offers a response of this route to its transport, and without a limit.
+    fn sends_at_once(&self, route: u16) -> bool {
+        let bandwidth = &self.driver.shared.bandwidth;
+        let is_limited = !bandwidth.is_empty && bandwidth.is_limited(route);
+        matches!(self.transport, Transport::Tls(_)) && !is_limited
+    }
+
     /// Sends what a writer on this thread could not, because it does not encipher: as much as one call takes. Whether
     /// that was all; most responses are small, and need no wait of their own.
     pub(crate) fn send_at_once(&self, record: &mut ExchangeRecord, parts: &mut Parts) -> bool {
-        let bandwidth = &self.driver.shared.bandwidth;
-        let is_limited = !bandwidth.is_empty && bandwidth.is_limited(record.route);
-        if is_limited || !matches!(self.transport, Transport::Tls(_)) {
+        if !self.sends_at_once(record.route) {
             return false;
         }
         // A client that is gone is found again by the next call.

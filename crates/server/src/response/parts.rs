@@ -536,6 +536,58 @@ mod tests {
         }
     }
 
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn gathers_every_byte_in_order_whether_files_are_in_memory_or_loaded(
+            sizes in proptest::collection::vec((0_usize..60, any::<bool>()), 1..40),
+            rooms in proptest::collection::vec((1_usize..200, any::<bool>()), 1..6),
+        ) {
+            let (mut chain, expected) = chain_of(&sizes);
+            let mut gathered = Vec::new();
+            for (room, is_loaded) in rooms.iter().cycle() {
+                if *is_loaded {
+                    let mut task = load_file(std::mem::take(&mut chain), *room as u64);
+                    chain = task().unwrap().unwrap();
+                }
+                let mut buffer = vec![0; *room];
+                match chain.gather(&mut buffer).unwrap() {
+                    Gathered::Bytes(bytes) => gathered.extend_from_slice(&buffer[..bytes]),
+                    Gathered::OnDisk => {
+                        let mut task = load_file(std::mem::take(&mut chain), 7);
+                        chain = task().unwrap().unwrap();
+                    }
+                }
+                let (memory_bytes, file_bytes) = chain.bytes();
+                let left = memory_bytes as u64 + file_bytes;
+                prop_assert_eq!(left, (expected.len() - gathered.len()) as u64);
+                if chain.is_empty() {
+                    break;
+                }
+            }
+            prop_assert!(gathered == expected);
+        }
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_gathered_to_its_end_and_no_further() {
+        let mut chain = Parts::default();
+        chain.push_copy(b"head");
+        chain.push(Part::File {
+            file: file_of(b"12345"),
+            offset: 0,
+            bytes: 10,
+            edition: None,
+        });
+        let mut buffer = [0; 100];
+        assert_eq!(chain.gather(&mut buffer).unwrap(), Gathered::Bytes(9));
+        assert_eq!(buffer[..9], *b"head12345");
+        let error = chain.gather(&mut buffer).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let error = load_file(chain, 100)().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
     #[test]
     fn a_full_socket_blocks_it_and_a_reset_ends_it() {
         for in_file in [false, true] {
