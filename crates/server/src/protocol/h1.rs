@@ -34,20 +34,15 @@ use super::send::{ResponseSender, SendMonitor};
 use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
-use crate::exchange::Exchange;
-use crate::exchange::ExchangeRecord;
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
+use crate::exchange::{Exchange, ExchangeRecord};
 use crate::pool::Job;
 use crate::refusal::Refusal;
-use crate::response::Destination;
-use crate::response::Encoding;
-use crate::response::Parts;
-use crate::response::Rest;
+use crate::response::{Destination, Encoding, Parts, Rest};
 use crate::transport::Transport;
 use config::typed::Rate;
-use ipc::stats::Doing;
-use ipc::stats::Timeout;
+use ipc::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;
@@ -371,14 +366,16 @@ impl H1 {
                 Ok(HeadStep::Complete) => {}
                 Ok(HeadStep::Partial) => return (used, Step::Then(Then::Receive)),
                 Err(refusal) => {
-                    if self.connection.is_tls(rest) {
-                        return (input.len(), Step::Then(Then::Close));
-                    }
                     self.connection.tell_of_proxy_header(rest);
                     // All input counts as used: nothing behind a head that is refused may be read as a request (RFC
                     // 9112 section 11.2, request smuggling).
-                    let step = self.refuse_beginning(rest, refusal.into(), Then::Linger);
-                    return (input.len(), step);
+                    return (
+                        input.len(),
+                        match self.connection.is_tls(rest) {
+                            true => Step::Then(Then::Close),
+                            false => self.refuse_beginning(rest, refusal.into(), Then::Linger),
+                        },
+                    );
                 }
             }
             // Counted before it is taken up: a request that costs the process shows as one without an end.
