@@ -183,10 +183,7 @@ def test_variables_come_in_their_order(folder: Path) -> None:
 def test_flags_in_a_variable_are_refused_like_others(folder: Path) -> None:
     done = run(folder, "app:app", GUNICORN_CMD_ARGS="--ciphers a --threads 2")
     assert done.returncode == 2
-    assert (
-        "`GUNICORN_CMD_ARGS`: `--ciphers`: versions and ciphers are those of the intermediate configuration, and there are no client certificates yet"
-        in done.stderr
-    )
+    assert "`GUNICORN_CMD_ARGS`: `--ciphers`: versions and ciphers are those of" in done.stderr
     assert done.stderr.endswith("  GUNICORN_CMD_ARGS='--threads 2'\n"), done.stderr
 
 
