@@ -31,6 +31,8 @@ def files(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> tu
     folder = tmp_path_factory.mktemp("tls")
     made = authority.issue_cert("localhost")
     made.private_key_pem.write_to_path(folder / "key.pem")
+    # A key that others may read is refused.
+    (folder / "key.pem").chmod(0o600)
     for part in made.cert_chain_pems:
         part.write_to_path(folder / "cert.pem", append=True)
     return "--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")
@@ -355,7 +357,7 @@ def test_sessions_are_resumed(server: Milepost) -> None:
 def test_a_certificate_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("no certificate")
     with pytest.raises(
-        AssertionError, match="cannot use the certificate `cert.pem`: there is no certificate in it"
+        AssertionError, match="`--tls-cert`: `.*cert.pem`: there is no certificate in PEM in the file"
     ):
         Milepost(
             tmp_path, "zoo:app", "--app-dir", str(Path(__file__).parent / "apps"), "--tls-cert", "cert.pem"

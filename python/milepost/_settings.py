@@ -74,6 +74,26 @@ class Settings(TypedDict, total=False):
     """Certificate chain in PEM: the server speaks TLS."""
     tls_key: Text
     """Private key of `tls_cert`, in PEM."""
+    tls_key_password_file: Text
+    """File with the password of the private key, or env:NAME for a variable."""
+    tls_unknown_name: Literal["default", "reject"]
+    """Certificate for names that no certificate is for: default or reject."""
+    tls_versions: Text | Sequence[str]
+    """Versions of TLS."""
+    tls_client_ca: Text
+    """Authorities whose client certificates are accepted, in PEM."""
+    tls_client_auth: Literal["require", "request"]
+    """Whether clients must show a certificate: require or request."""
+    tls_crl: Text
+    """Revoked client certificates, as lists (CRL) of their authorities."""
+    tls_ocsp: Text
+    """OCSP response to staple to the certificate, in DER."""
+    tls_ticket_keys: Text
+    """File with the keys of session tickets, or auto."""
+    https_redirect: Text
+    """Redirect requests over plain HTTP to HTTPS: on, off, or the port of HTTPS."""
+    hsts: Text
+    """Time that browsers use HTTPS only (Strict-Transport-Security), or off."""
     tls_handshake_timeout: float | str
     """Maximum time a client may take for the TLS handshake."""
     trusted_proxies: Text | Sequence[str]

@@ -18,8 +18,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use supervisor::control::place::Who;
 use supervisor::probe_dir::spooled_file;
 
-use crate::command;
 use crate::message::Message;
+use crate::{certificates, command};
 
 /// Reads everything that was written and changes to the folder that it names.
 ///
@@ -66,11 +66,23 @@ pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
     command::config_file(matches).or_else(from_environment)
 }
 
+/// What becomes of the files of certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CertificateFiles {
+    /// They are read and checked.
+    Checked,
+    /// The supervisor has read them: this process may not be able to.
+    HandedOver,
+}
+
 /// What the sources say on this machine.
 ///
 /// # Errors
 /// The machine does not say what must be known about it.
-pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
+pub(crate) fn understood(
+    sources: &Sources,
+    certificate_files: CertificateFiles,
+) -> Result<Understood, Message> {
     let current_dir = current_dir()?;
     let machine = Machine {
         cores: available_parallelism().map_or(1, usize::from),
@@ -84,6 +96,10 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
         folder: &folder,
         spooled_file: &spooled_file,
         file: &file,
+        certificates: match certificate_files {
+            CertificateFiles::Checked => &certificates::faults,
+            CertificateFiles::HandedOver => &|_| Vec::new(),
+        },
     };
     Ok(understand(sources, &machine))
 }

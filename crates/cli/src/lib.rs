@@ -8,6 +8,7 @@
 
 mod banner;
 mod bench;
+mod certificates;
 mod check;
 mod command;
 mod control;

@@ -16,8 +16,10 @@ use super::parse::files::FallbackTable;
 use super::parse::logs::{AccessLogTable, ErrorLogTable};
 use super::parse::pools::{PoolRuleTable, PoolTable};
 use super::parse::rules::ErrorPageTable;
+use super::parse::tls::TlsTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
+use super::tables::SettingTable;
 use super::typed::{
     CacheRule, Config, ErrorLogForm, FixedReply, Hook, Level, LogForm, PoolConfig, RedirectConfig,
     Rewrite,
@@ -45,6 +47,9 @@ pub(super) struct Draft {
     pub error_level: Level,
     pub cpus: Cpus,
     pub binds: Vec<Placed<BindText>>,
+    /// The default certificate; `cert` is missing where there is none.
+    pub tls_default: TlsTable,
+    pub tls_tables: Vec<KeyedTable<TlsTable>>,
     pub statics: Vec<Placed<StaticEntry>>,
     pub static_index: String,
     pub fallbacks: Vec<Placed<FallbackTable>>,
@@ -84,6 +89,14 @@ pub(super) struct Placed<T> {
     pub origin: Origin,
 }
 
+/// A table with the places of its keys, for the faults that only show later.
+#[derive(Clone, Debug)]
+pub(super) struct KeyedTable<T> {
+    pub value: T,
+    table: Origin,
+    keys: Vec<(String, Origin)>,
+}
+
 /// `module:attribute`, with the parentheses of a factory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AppName {
@@ -116,6 +129,26 @@ impl<T> Placed<T> {
             value,
             origin: origin.clone(),
         }
+    }
+}
+
+impl<T> KeyedTable<T> {
+    pub(super) fn new(value: T, table: &SettingTable) -> Self {
+        let keys = table.keys.iter();
+        Self {
+            value,
+            table: table.origin.clone(),
+            keys: keys
+                .map(|place| (place.key.clone(), place.origin.clone()))
+                .collect(),
+        }
+    }
+
+    /// Where the first of some keys stands; the table where it has none of them.
+    pub(super) fn origin(&self, keys: &[&str]) -> Origin {
+        let place = |key: &&str| self.keys.iter().find(|(own, _)| own == key);
+        let found = keys.iter().find_map(place);
+        found.map_or(&self.table, |(_, origin)| origin).clone()
     }
 }
 

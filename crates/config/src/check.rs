@@ -23,6 +23,7 @@ use super::parse::bind::{BindName, BindText, UnixName};
 use super::typed::{App, Bind, Hook, StaticMount, Tls, UnixSocket};
 
 pub use descriptors::open_files_needed;
+pub use tls::CertificateFault;
 
 /// What a configuration must fit.
 pub struct Machine<'m> {
@@ -45,13 +46,23 @@ pub struct Machine<'m> {
     pub spooled_file: &'m dyn Fn(&Path, &str, &str) -> io::Result<()>,
     /// Bytes of a file that is one and can be read.
     pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
+    /// Whether certificates, keys and what belongs to them can be used; all that is wrong with their files.
+    pub certificates: &'m dyn Fn(&Tls) -> Vec<CertificateFault>,
+}
+
+/// What has been brought together, and what is wrong with it.
+pub(super) struct Checked {
+    pub loaded: Loaded,
+    pub faults: Vec<ConfigFault>,
+    pub certificate_faults: Vec<ConfigFault>,
 }
 
 /// Brings the parts together.
-pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<ConfigFault>) {
+pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> Checked {
     let mut check = Check {
         machine,
         faults: Vec::new(),
+        certificate_faults: Vec::new(),
         notes: draft.notes.clone(),
     };
     check.variables_of_others(draft);
@@ -70,8 +81,15 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
     check.pools(draft, &mut config);
-    check.certificate(draft, &config.tls);
+    config.tls.identities = check.identities(draft);
+    config.tls.ticket_keys = draft
+        .config
+        .tls
+        .ticket_keys
+        .as_deref()
+        .map(|file| check.absolute(file));
     config.binds = check.binds(draft, &mut config.tls);
+    check.tls(draft, &config);
     config.processes.count = check.processes_count(draft);
     config.listen.drivers = check.drivers(draft, config.processes.count);
     config.listen.driver_cpus = check.cpus(draft);
@@ -83,12 +101,21 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     check.request_ids(&config);
     check.spool_dir(draft);
     check.connections(&mut config);
-    let Check { faults, notes, .. } = check;
+    let Check {
+        faults,
+        certificate_faults,
+        notes,
+        ..
+    } = check;
     assert_eq!(
         config.pools[0].name, "default",
         "the pool of all other requests comes first"
     );
-    (Loaded { config, notes }, faults)
+    Checked {
+        loaded: Loaded { config, notes },
+        faults,
+        certificate_faults,
+    }
 }
 
 /// Nothing to serve. Asked only when everything was understood: what was not may be the application.
@@ -103,6 +130,7 @@ pub(super) fn nothing_to_serve(draft: &Draft) -> Option<ConfigFault> {
 struct Check<'c> {
     machine: &'c Machine<'c>,
     faults: Vec<ConfigFault>,
+    certificate_faults: Vec<ConfigFault>,
     notes: Vec<String>,
 }
 

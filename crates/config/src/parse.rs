@@ -12,6 +12,7 @@ pub(crate) mod pools;
 pub(crate) mod processes;
 pub(crate) mod proxies;
 pub(crate) mod rules;
+pub(crate) mod tls;
 pub(crate) mod value;
 
 use std::ops::RangeInclusive;

@@ -50,7 +50,10 @@ pub use processes::{
     ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
 };
 pub use proxies::{PeerSet, Proxies, UnixPeers};
-pub use tls::Tls;
+pub use tls::{
+    ClientAuth, ClientDemand, Hsts, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,
+    TlsVersion, UnknownName,
+};
 
 defaults! {
     /// The whole configuration of one serving process.
@@ -113,6 +116,8 @@ defaults! {
         pub compression: Compression,
         /// Bandwidth limits of replies.
         pub rates: Rates,
+        /// Requests over plain HTTP are redirected to HTTPS.
+        pub https_redirect: HttpsRedirect,
         /// Redirects, fixed replies and rewrites, looked at before the routes.
         pub rules: RulesConfig,
         /// Pages that replace the plain ones of replies that the server gives by itself. The first that has
@@ -472,6 +477,8 @@ defaults! {
         pub server: String = "milepost".to_owned(),
         /// `Server-Timing` with the phases that have passed.
         pub server_timing: bool,
+        /// `Strict-Transport-Security` of responses over HTTPS.
+        pub hsts: Option<Hsts>,
     }
 }
 

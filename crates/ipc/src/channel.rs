@@ -29,7 +29,8 @@ pub const FDS_LEN_MAX: usize = 128;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SupervisorCommand {
     /// Who it is; the first message. With two descriptors: the file that says what to serve (`Payload` as
-    /// JSON, read from its start), and the file of all counters.
+    /// JSON, read from its start), and the file of all counters; where TLS is spoken a third: the file of
+    /// certificates and keys.
     Begin(Identity),
     /// Accept from these sockets as well; with one descriptor for each, in order.
     StartAccepting(Vec<ListenerInfo>),
@@ -48,6 +49,9 @@ pub enum SupervisorCommand {
     },
     /// End at once; what is under way is cut.
     Cut,
+    /// Accept new connections with these certificates, and use these keys of session tickets; with one descriptor: the
+    /// file that holds them (`Credentials` as JSON).
+    TakeCredentials,
     /// Open the log files anew.
     Reopen,
     /// Every driver is to note this number in its counters.

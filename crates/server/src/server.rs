@@ -15,7 +15,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ::tls::CurrentTls;
 use files::Files;
 use logging::{Log, LogThreads};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
@@ -103,7 +102,7 @@ impl Server {
     fn open_with(
         config: Config,
         handler: Option<Arc<dyn Handler>>,
-        link: Option<SupervisorLink>,
+        mut link: Option<SupervisorLink>,
     ) -> Result<Server, StartFault> {
         fork::guard().map_err(|error| start_fault("cannot guard against forks", &error))?;
         let config = Arc::new(config);
@@ -111,10 +110,12 @@ impl Server {
         for _ in 0..config.listen.drivers {
             files.push(Files::open(&config)?);
         }
+        // Closed once it is read: it holds keys.
+        let handed = link.as_mut().and_then(|link| link.credentials.take());
         let opened = OpenedParts {
             files,
             pages: Arc::new(Pages::open(&config.error_pages)?),
-            tls: certificates::open(&config.tls)?.map(|tls| Arc::new(CurrentTls::new(tls))),
+            tls: certificates::open(&config.tls, handed.as_ref())?,
             stats: Arc::new(counters(&config, handler.is_some(), link.as_ref())?),
             config,
         };

@@ -95,6 +95,7 @@ impl Supervisor<'_> {
             let left = watch.deadline().since(telemetry::now());
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
+        at(self.certificates.due(now));
         at(self.plan.probe().map(|probe| probe.deadline));
         at(self.answers.deadline());
         if self.plan.serving().is_some() && !self.plan.is_stopping() {

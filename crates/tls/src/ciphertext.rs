@@ -32,6 +32,12 @@ impl Ciphertext {
         self.filled = 0;
     }
 
+    /// Bytes that others have made.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.spare(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.fill(bytes.len());
+    }
+
     /// Room behind the ciphertext, `bytes` at least.
     pub(crate) fn spare(&mut self, bytes: usize) -> &mut [u8] {
         let wanted = self.filled + bytes;

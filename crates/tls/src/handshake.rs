@@ -3,6 +3,8 @@
 use rustls::server::UnbufferedServerConnection;
 use rustls::{HandshakeKind, ProtocolVersion};
 
+use crate::ClientAuthId;
+
 /// A protocol that is agreed on within the handshake (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alpn {
@@ -10,6 +12,15 @@ pub enum Alpn {
     H2,
     /// `http/1.1`
     Http1,
+}
+
+/// What is known of a handshake from its beginning on.
+#[derive(Clone, Debug)]
+pub(crate) struct HelloFacts {
+    /// The name that the client asks for, in lower case.
+    pub(crate) server_name: Option<String>,
+    /// What is asked of the client.
+    pub(crate) client_auth: ClientAuthId,
 }
 
 /// What both sides have agreed on.
@@ -27,6 +38,8 @@ pub struct HandshakeFacts {
     pub alpn: Option<Alpn>,
     /// The client's certificate (DER), where one was asked for and given.
     pub client_certificate: Option<Vec<u8>>,
+    /// What was asked of the client.
+    pub client_auth: ClientAuthId,
 }
 
 impl Alpn {
@@ -41,7 +54,7 @@ impl Alpn {
 
 impl HandshakeFacts {
     /// Of a handshake that is over.
-    pub(crate) fn of(tls: &UnbufferedServerConnection, server_name: Option<String>) -> Self {
+    pub(crate) fn of(tls: &UnbufferedServerConnection, hello: HelloFacts) -> Self {
         let alpn = tls.alpn_protocol();
         let suite = tls.negotiated_cipher_suite();
         let suite = suite.and_then(|suite| suite.suite().as_str());
@@ -54,11 +67,12 @@ impl HandshakeFacts {
             },
             cipher: suite.unwrap_or("unknown"),
             is_resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
-            server_name,
+            server_name: hello.server_name,
             alpn: [Alpn::H2, Alpn::Http1]
                 .into_iter()
                 .find(|known| alpn == Some(known.name())),
             client_certificate: certificate.map(|certificate| certificate.to_vec()),
+            client_auth: hello.client_auth,
         }
     }
 }

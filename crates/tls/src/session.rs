@@ -17,7 +17,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, WriteTraffi
 use rustls::{AlertDescription, Error};
 
 use crate::client_hello::{self, HandshakeInput};
-use crate::{Ciphertext, HandshakeFacts, ServerTls};
+use crate::handshake::HelloFacts;
+use crate::{Ciphertext, HandshakeFacts, ServerTls, UnrecognizedName};
 
 /// Ciphertext that a session keeps at most: a message of a handshake has 64 KB, and its records their headers. A client
 /// that cuts it into records of one byte each meets this bound earlier.
@@ -43,8 +44,7 @@ enum SessionState {
     /// No handshake has begun: the ClientHello is not whole, or waits.
     #[default]
     Hello,
-    /// With the name that the client asked for.
-    Handshaking(Box<UnbufferedServerConnection>, Option<String>),
+    Handshaking(Box<UnbufferedServerConnection>, HelloFacts),
     Open(Box<UnbufferedServerConnection>),
     Failed,
 }
@@ -141,9 +141,9 @@ impl Session {
         server: &ServerTls,
         out: &mut Ciphertext,
     ) -> Result<Option<HandshakeFacts>, SessionFault> {
-        let (mut tls, name) = match std::mem::replace(&mut self.state, SessionState::Failed) {
+        let (mut tls, hello) = match std::mem::replace(&mut self.state, SessionState::Failed) {
             SessionState::Hello => begin(&self.held, server, out)?,
-            SessionState::Handshaking(tls, name) => (tls, name),
+            SessionState::Handshaking(tls, hello) => (tls, hello),
             SessionState::Failed => {
                 return Err(SessionFault::of(Error::HandshakeNotComplete, None));
             }
@@ -156,15 +156,15 @@ impl Session {
             unread: &mut self.unread,
         };
         let used = advance(&mut tls, &mut self.held, &mut plaintext, out);
-        let used = used.map_err(|error| SessionFault::of(error, name.clone()))?;
+        let used = used.map_err(|error| SessionFault::of(error, hello.server_name.clone()))?;
         self.held.drain(..used.bytes);
         self.is_ended = used.is_ended;
         self.shrink();
         if tls.is_handshaking() {
-            self.state = SessionState::Handshaking(tls, name);
+            self.state = SessionState::Handshaking(tls, hello);
             return Ok(None);
         }
-        let facts = HandshakeFacts::of(&tls, name);
+        let facts = HandshakeFacts::of(&tls, hello);
         self.state = SessionState::Open(tls);
         Ok(Some(facts))
     }
@@ -347,7 +347,7 @@ fn begin(
     held: &[u8],
     server: &ServerTls,
     out: &mut Ciphertext,
-) -> Result<(Box<UnbufferedServerConnection>, Option<String>), SessionFault> {
+) -> Result<(Box<UnbufferedServerConnection>, HelloFacts), SessionFault> {
     let mut acceptor = Acceptor::default();
     let mut rest = held;
     let hello = loop {
@@ -361,17 +361,25 @@ fn begin(
                 let mut bytes = Vec::new();
                 // Memory takes everything.
                 let _ = alert.write_all(&mut bytes);
-                out.spare(bytes.len())[..bytes.len()].copy_from_slice(&bytes);
-                out.fill(bytes.len());
+                out.put(&bytes);
                 return Err(SessionFault::of(error, None));
             }
         }
     };
     let hello = hello.client_hello();
     let name = hello.server_name().map(str::to_ascii_lowercase);
-    let tls = UnbufferedServerConnection::new(server.config_for(&hello));
+    let chosen = server.config_for(&hello).map_err(|UnrecognizedName| {
+        out.put(&UnrecognizedName::ALERT);
+        let text = "no certificate is for the name".to_owned();
+        SessionFault::of(Error::General(text), name.clone())
+    })?;
+    let tls = UnbufferedServerConnection::new(chosen.config);
     let tls = tls.map_err(|error| SessionFault::of(error, name.clone()))?;
-    Ok((Box::new(tls), name))
+    let hello = HelloFacts {
+        server_name: name,
+        client_auth: chosen.client_auth,
+    };
+    Ok((Box::new(tls), hello))
 }
 
 /// Uses all whole records of `ciphertext`.

@@ -63,6 +63,10 @@ fn facts(status: &Status) -> String {
     for (index, address) in status.addresses.iter().enumerate() {
         fact(if index == 0 { "listens" } else { "" }, listens(address));
     }
+    for (index, certificate) in status.certificates.iter().enumerate() {
+        let name = if index == 0 { "tls" } else { "" };
+        fact(name, certificate.to_string());
+    }
     fact("totals", totals(&status.totals));
     if let Some(steering) = &status.steering {
         fact("steering", steering.clone());

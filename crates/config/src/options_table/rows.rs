@@ -9,7 +9,7 @@ use super::{
     DAY, G, HOUR, K, ListForm, M, MS, NO_BOUND, SECOND, Setting, SettingGroup, SettingKind,
     TextForm, WAIT_LEAST, YEAR,
 };
-use crate::builder::Placed;
+use crate::builder::{KeyedTable, Placed};
 use crate::parse;
 use crate::parse::clients::{RATE, RouteRateTable};
 use crate::parse::files::FallbackTable;
@@ -20,11 +20,12 @@ use crate::parse::logs::{
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
 use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
 use crate::parse::rules::ErrorPageTable;
+use crate::parse::tls::{self, TlsTable};
 use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
-    CacheRule, ErrorLogForm, FixedReply, Level, LogOverflow, PROCESSES_MAX, RedirectConfig,
-    Rewrite, Steering,
+    CacheRule, ClientDemand, ErrorLogForm, FixedReply, Level, LogOverflow, PROCESSES_MAX,
+    RedirectConfig, Rewrite, Steering, UnknownName,
 };
 
 const NONE: u64 = 0;
@@ -34,7 +35,6 @@ const STALL_LEAST: u64 = 50 * MS;
 const HEAD_BYTES_MOST: u64 = 16 * M;
 
 const ADDRESS: &str = "HOST:PORT, [V6]:PORT, :PORT, PORT, unix:PATH, systemd or systemd:NAME";
-const TLS_FILE: &str = "a file in PEM";
 const CODINGS: &str = "some of `br`, `zstd`, `gzip`, the preferred first, or `off`";
 const OWN_PATH: &str = "a URL path (as `/status`), or `off`";
 pub(crate) const COMPRESS_TYPES: &str = "text/*, application/json, application/ld+json, application/manifest+json, application/problem+json, \
@@ -194,11 +194,70 @@ settings! {
     /// The file holds the server's own certificate first, and then those that certify it. With a certificate, TCP
     /// addresses speak TLS, except port 80; `tls=on` and `tls=off` in `bind` decide otherwise.
     tls_cert in Tls { placeholder: "FILE", is_daily: true }
-        = text(TLS_FILE, |text| parse::file(text).map(Some)) => config.tls.certificate;
+        = text(tls::FILE, |text| tls::file(text).map(Some)) => tls_default.cert;
     /// Private key of `tls_cert`, in PEM
-    /// Without this setting, the key is in the file of the certificate.
+    /// Without this setting, the key is in the file of the certificate. Only the owner may have rights to the file; a
+    /// group may read it if root owns it. Chain and key are read again when the files change.
     tls_key in Tls { placeholder: "FILE", is_daily: true }
-        = text(TLS_FILE, |text| parse::file(text).map(Some)) => config.tls.key;
+        = text(tls::FILE, |text| tls::file(text).map(Some)) => tls_default.key;
+    /// File with the password of the private key, or env:NAME for a variable
+    /// The password is the first line of the file. As for the key, other users may not read the file.
+    tls_key_password_file in Tls { placeholder: "FILE" }
+        = text(tls::PASSWORD, |text| tls::key_password(text).map(Some)) => tls_default.key_password_file;
+    /// Certificates for further names
+    /// `names` are the names of the server (`shop.example`, or `*.shop.example` for any one label); without them, the
+    /// names in the certificate count. Two tables with the same names and different kinds of keys (ECDSA and RSA)
+    /// stand side by side. The other keys are as the settings `tls_...`: `cert`, `key`, `key_password_file`,
+    /// `client_ca`, `client_auth`, `crl`, `ocsp`. Clients that name no server get the certificate of `tls_cert`, or
+    /// without that setting the first of these tables.
+    tls in Tls {} = keyed_tables(
+        "[[tls]]\nnames = [\"shop.example\", \"*.shop.example\"]\ncert = \"shop.pem\"\nkey = \"shop.key\"",
+        TlsTable
+    ) => tls_tables;
+    /// Certificate for names that no certificate is for: default or reject
+    /// With `reject` the handshake of such a client fails (alert `unrecognized_name`). Clients that name no server
+    /// get the default certificate either way.
+    tls_unknown_name in Tls { default: "default" }
+        = choice(["default", "reject"], [UnknownName::Default, UnknownName::Reject])
+        => config.tls.unknown_name;
+    /// Versions of TLS
+    /// TLS 1.0 and 1.1 are not available. The cipher suites all have forward secrecy, and cannot be chosen.
+    tls_versions in Tls { placeholder: "LIST", default: "1.2,1.3" }
+        = joined(tls::VERSIONS, tls::versions) => config.tls.versions;
+    /// Authorities whose client certificates are accepted, in PEM
+    /// With this setting, clients must show a certificate (`tls_client_auth`).
+    tls_client_ca in Tls { placeholder: "FILE" }
+        = text(tls::FILE, |text| tls::file(text).map(Some)) => tls_default.client_ca;
+    /// Whether clients must show a certificate: require or request
+    /// With `request` the server asks, and serves clients without one. An invalid certificate is refused either way.
+    /// With `tls_client_ca` the default is `require`.
+    tls_client_auth in Tls {}
+        = choice(["require", "request"], [Some(ClientDemand::Require), Some(ClientDemand::Request)])
+        => tls_default.client_auth;
+    /// Revoked client certificates, as lists (CRL) of their authorities
+    /// The file holds lists in PEM, or one in DER. Each authority that signs certificates of clients needs one.
+    tls_crl in Tls { placeholder: "FILE" }
+        = text("a file", |text| tls::file(text).map(Some)) => tls_default.crl;
+    /// OCSP response to staple to the certificate, in DER
+    /// A job writes the file regularly (`openssl ocsp -respout`). Public authorities no longer need it.
+    tls_ocsp in Tls { placeholder: "FILE" }
+        = text("a file in DER", |text| tls::file(text).map(Some)) => tls_default.ocsp;
+    /// File with the keys of session tickets, or auto
+    /// With `auto` the server makes the keys and changes them every 6 hours. Several machines behind one name need a
+    /// file that is the same on all of them: a key in each line (`openssl rand -base64 48`). The first key encrypts
+    /// tickets; the others only decrypt them. The server reads the file again when it changes.
+    tls_ticket_keys in Tls { placeholder: "FILE", default: "auto" }
+        = text("a file, or `auto`", tls::ticket_keys) => config.tls.ticket_keys;
+    /// Redirect requests over plain HTTP to HTTPS: on, off, or the port of HTTPS
+    /// Requests on TCP addresses without TLS get 308, except paths below `/.well-known/acme-challenge/` and the
+    /// server's own paths. With `on` the port is that of the first address with TLS; give the port where clients see
+    /// another one, as behind a container's port mapping.
+    https_redirect in Tls { placeholder: "PORT", default: "off" }
+        = named(["on", "off"], tls::REDIRECT, tls::https_redirect) => config.https_redirect;
+    /// Time that browsers use HTTPS only (Strict-Transport-Security), or off
+    /// Responses over HTTPS get the header unless they have one. `subdomains` and `preload` may follow, as in
+    /// `2y, subdomains`. Begin with a short time: browsers do not forget it earlier.
+    hsts in Tls { placeholder: "DURATION", default: "off" } = text(tls::HSTS, tls::hsts) => config.headers.hsts;
     /// Maximum time a client may take for the TLS handshake
     /// The time counts from the accept. The server closes the connection after it.
     tls_handshake_timeout in Tls { default: "10s" } = duration(MS, HOUR) => config.timeouts.tls_handshake;

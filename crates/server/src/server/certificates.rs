@@ -1,35 +1,48 @@
-//! Certificates: from files to what connections are accepted with.
+//! Certificates: from what the supervisor hands over, or from files, to what connections are accepted with.
 //!
-//! Takes the configuration, reads the files of the chain and its key, gives both checked together.
+//! Takes credentials that were read and checked together; reads files itself only where no supervisor has read them.
 
-use std::path::Path;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ::tls::{Alpn, ServerTls};
+use ::tls::{Alpn, Credentials, CurrentTls};
 
 use config::failure::StartFault;
 use config::typed::Tls;
+use ipc::payload;
 
 /// Protocols that are offered, the preferred first.
 const ALPN: [Alpn; 1] = [Alpn::Http1];
 
-/// Reads the certificate and its key; `None` where none is configured.
-pub(super) fn open(tls: &Tls) -> Result<Option<Arc<ServerTls>>, StartFault> {
-    let (Some(certificate), Some(key)) = (&tls.certificate, tls.key_file()) else {
+/// What connections are accepted with first; `None` where there is no certificate. `handed`: the supervisor's file.
+pub(super) fn open(
+    tls: &Tls,
+    handed: Option<&OwnedFd>,
+) -> Result<Option<Arc<CurrentTls>>, StartFault> {
+    const WHAT: &str = "cannot use the certificates";
+    if tls.identities.is_empty() {
         return Ok(None);
+    }
+    let credentials = match handed {
+        Some(file) => payload::from_file::<Credentials>(file.as_fd())
+            .map_err(|error| StartFault::of_io(WHAT, &error))?,
+        None => Credentials::read(tls, &|_| None).map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(|one| one.fault.to_string()).collect();
+            StartFault::new(WHAT, faults.join("; "))
+        })?,
     };
-    let chain = read(certificate)?;
-    let key = read(key)?;
-    let server = ServerTls::from_pem(&chain, &key, &ALPN).map_err(|fault| {
-        let what = format!("cannot use the certificate `{}`", certificate.display());
-        StartFault::new(what, fault.to_string())
-    })?;
-    Ok(Some(Arc::new(server)))
+    let current = CurrentTls::new(tls, &credentials, &ALPN);
+    let current = current.map_err(|fault| StartFault::new(WHAT, fault.to_string()))?;
+    Ok(Some(Arc::new(current)))
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, StartFault> {
-    std::fs::read(file).map_err(|error| {
-        let what = format!("cannot read `{}`", file.display());
-        StartFault::of_io(what, &error)
-    })
+/// New connections are accepted with what a file of the supervisor holds.
+///
+/// # Errors
+/// It cannot be used; everything stays as it was.
+pub(super) fn replace(current: &CurrentTls, tls: &Tls, file: &OwnedFd) -> io::Result<()> {
+    let credentials = payload::from_file::<Credentials>(file.as_fd())?;
+    let replaced = current.replace(tls, &credentials, &ALPN);
+    replaced.map_err(io::Error::other)
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use super::Event;
+use super::{Event, certificates};
 use crate::driver::{self, Ack, Command, Shared};
 use crate::fork;
 use ipc::{ListenerId, ListenerInfo};
@@ -59,6 +59,17 @@ impl ServerHandle {
     /// Accepts from that socket no longer; what waits in it is left to others.
     pub fn stop_accepting(&self, key: ListenerId) {
         self.shared.command_all(|| Command::StopAccepting(key));
+    }
+
+    /// New connections are accepted with the certificates and keys of this file of the supervisor.
+    ///
+    /// # Errors
+    /// They cannot be used; everything stays as it was.
+    pub fn take_credentials(&self, file: &OwnedFd) -> io::Result<()> {
+        match &self.shared.tls {
+            Some(current) => certificates::replace(current, &self.shared.config.tls, file),
+            None => Ok(()),
+        }
     }
 
     /// Other bounds for the size of the pool of that name from now on; at least one thread stays. False where

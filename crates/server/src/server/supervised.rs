@@ -20,6 +20,8 @@ pub struct SupervisorLink {
     pub identity: Identity,
     /// The file of all counters.
     pub counters: Option<OwnedFd>,
+    /// The file of certificates and keys, where TLS is spoken.
+    pub credentials: Option<OwnedFd>,
     /// What to say once the server can serve.
     pub ready: ProcessEvent,
 }
@@ -91,6 +93,15 @@ fn perform(
         // A server that has ended can be neither cut nor reopen files.
         SupervisorCommand::Cut => drop(events.send(Event::Cut)),
         SupervisorCommand::Reopen => drop(events.send(Event::Reopen)),
+        SupervisorCommand::TakeCredentials => {
+            let taken = received
+                .fds
+                .first()
+                .map(|file| handle.take_credentials(file));
+            if let Some(Err(error)) = taken {
+                say(&format!("cannot use the new certificates: {error}"));
+            }
+        }
         SupervisorCommand::Heartbeat(number) => handle.heartbeat(number),
         SupervisorCommand::Reshape {
             pool,

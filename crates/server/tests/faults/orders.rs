@@ -58,6 +58,7 @@ fn a_supervisor_reads_what_a_process_counts() {
             segment: Some(segment),
             reloads: false,
         },
+        credentials: None,
         counters: Some(counters.file().try_clone_to_owned().unwrap()),
         ready: ProcessEvent::Ready {
             python: None,

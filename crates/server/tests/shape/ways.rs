@@ -4,12 +4,13 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use config::typed::{Coding, Config, LogForm};
+use config::typed::{Coding, Config, LogForm, TlsIdentity};
 use ipc::{ListenAddr, ListenerId, ListenerInfo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -89,7 +90,13 @@ pub(super) fn open_shared(handler: Arc<dyn Handler>, change: impl FnOnce(&mut Co
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let both = made.cert.pem() + &made.signing_key.serialize_pem();
     fs::write(&certificate, both).unwrap();
-    config.tls.certificate = Some(certificate);
+    // A key that others may read is refused.
+    fs::set_permissions(&certificate, fs::Permissions::from_mode(0o600)).unwrap();
+    config.tls.identities = vec![TlsIdentity {
+        key: certificate.clone(),
+        cert: certificate,
+        ..TlsIdentity::default()
+    }];
     change(&mut config);
     run(config, dir, Some(handler))
 }

@@ -12,7 +12,7 @@ use rustls::{
 
 use super::*;
 use crate::Alpn;
-use crate::server_tls::provider;
+use crate::crypto::provider;
 
 /// Trusts everybody: who the server is, is not what these tests are about.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl ServerCertVerifier for Trusting {
 fn server() -> ServerTls {
     let made = rcgen::generate_simple_self_signed(["shop.example".to_owned()]).unwrap();
     let key = made.signing_key.serialize_pem();
-    ServerTls::from_pem(made.cert.pem().as_bytes(), key.as_bytes(), &[Alpn::Http1]).unwrap()
+    crate::test_pki::server_of(made.cert.pem().as_bytes(), key.as_bytes(), &[Alpn::Http1])
 }
 
 fn client_config(version: &'static SupportedProtocolVersion, alpn: &[Alpn]) -> Arc<ClientConfig> {

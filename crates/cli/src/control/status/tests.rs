@@ -1,7 +1,7 @@
 //! The table and the JSON of a made status.
 
 use config::failure::Failure;
-use supervisor::control::status::{GenerationStatus, State};
+use supervisor::control::status::{CertificateStatus, GenerationStatus, State};
 
 use super::*;
 
@@ -58,6 +58,15 @@ fn process(slot: usize, generation: u64, state: State) -> ProcessStatus {
     }
 }
 
+fn certificate() -> CertificateStatus {
+    CertificateStatus {
+        names: vec!["shop.example".to_owned(), "*.shop.example".to_owned()],
+        issuer: "Test CA".to_owned(),
+        ends_unix_s: 1_796_385_600,
+        ends: "2026-12-04 12:00 UTC".to_owned(),
+    }
+}
+
 fn status() -> Status {
     let dead = ProcessStatus {
         slot: 1,
@@ -91,6 +100,7 @@ fn status() -> Status {
             process(0, 8, State::Ready),
             dead,
         ],
+        certificates: vec![certificate()],
         addresses: vec![
             AddressStatus {
                 url: "http://127.0.0.1:8000".to_owned(),
@@ -147,6 +157,7 @@ milepost 0.1.0, process 4242, up 2h 2m, reloading
   control   /run/milepost/shop-1a2b3c4d.sock
   listens   http://127.0.0.1:8000 (4 sockets, backlog 4,096, 3 waiting)
             unix:/run/shop/shop.sock (1 socket, backlog 4,096)
+  tls       shop.example, *.shop.example, by Test CA, until 2026-12-04 12:00 UTC
   totals    98,765,432 requests, 1,234,567 connections, 1 error, 6 balanced, 1
             crash
   steering  by hash; steering by processor would not help here: the loopback has
