@@ -74,6 +74,8 @@ pub struct ExchangeRecord {
     pub route: u16,
     /// Index of the driver that received it.
     pub driver: u16,
+    /// The client sees HTTPS: that of the connection, or of a trusted proxy.
+    pub is_https: bool,
     /// Bytes of head and body received.
     pub request_bytes: u64,
     /// Status of the response; 0 when there was none.
@@ -297,6 +299,17 @@ pub struct Ends {
     pub tls: Option<Arc<TlsFacts>>,
     /// Index of the listening address, stable for the life of the process.
     pub listener: u16,
+}
+
+impl Ends {
+    /// The host that the client asked for, without its port; an IPv6 address keeps its brackets.
+    pub(crate) fn host_name<'a>(&'a self, head: HeadView<'a>) -> Option<&'a str> {
+        let asked = || std::str::from_utf8(head.authority()?).ok();
+        let host = self.host.as_deref().or_else(asked)?;
+        let end = host.rfind(']').map_or(0, |end| end + 1);
+        let port = host[end..].rfind(':');
+        Some(port.map_or(host, |colon| &host[..end + colon]))
+    }
 }
 
 /// A client of an IPv6 socket that has an IPv4 address is named by that one.

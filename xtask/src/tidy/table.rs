@@ -62,6 +62,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("service", "rules", "rules come before routes"),
     (
         "service",
+        "https_redirect",
+        "redirects to HTTPS come before rules",
+    ),
+    (
+        "service",
         "pool_rules",
         "a pool and a class belong to a request",
     ),

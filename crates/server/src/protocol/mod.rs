@@ -35,6 +35,7 @@ use crate::driver::handoff::Opened;
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::Body;
+use crate::exchange::Ends;
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
 use crate::exchange::Permit;
@@ -278,6 +279,14 @@ impl Connection {
         .await
     }
 
+    /// Whether the client was asked for other certificates than those that the host of a request asks for.
+    fn is_misdirected(&self, head: HeadView<'_>, ends: &Ends) -> bool {
+        let (Some(tls), Some(facts)) = (&self.driver.shared.tls, &ends.tls) else {
+            return false;
+        };
+        tls.is_misdirected(ends.host_name(head), facts.handshake.client_auth)
+    }
+
     /// Begins an exchange whose head is complete: what becomes of it, and what the record has to know of that.
     #[inline(always)]
     pub(crate) fn begin(&self, request: &mut ReceivedRequest<'_>, now: Stamp) -> Begun {
@@ -288,7 +297,12 @@ impl Connection {
             Ok(permit) => permit,
             Err(refusal) => return Begun::Respond(self.refuse(request, refusal)),
         };
+        if self.is_misdirected(head, &ends) {
+            let refusal = Refusal::because(421, "other client certificates are asked for there");
+            return Begun::Respond(self.refuse(request, refusal));
+        }
         let ReceivedRequest { record, .. } = request;
+        record.is_https = ends.scheme == "https";
         let disposition = driver.shared.service.dispatch(head, &ends);
         record.route = disposition.route;
         let rewritten = disposition.rewritten;
