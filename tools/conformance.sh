@@ -14,6 +14,9 @@ trap 'rm -rf "$results"' EXIT
 cat tests/requirements.txt tests/requirements-conformance.txt >"$results/requirements.txt"
 venv=$(venv conformance "$PYTHON" "$results/requirements.txt") || exit 2
 
+sslyze=$(venv sslyze "$PYTHON" tests/requirements-sslyze.txt) || exit 2
+export SSLYZE="$sslyze/bin/sslyze"
+
 MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
     "$venv/bin/python" -m pip wheel -q --no-deps --wheel-dir "$results/wheel" "$root" || exit 2
 "$venv/bin/python" -m pip install -q --no-deps --force-reinstall "$results"/wheel/*.whl || exit 2

@@ -116,7 +116,7 @@ pytest() {
 without_interpreter() {
     for noun in control scale spread recycling reload_numbers systemd container counters upgrade \
         log_daemons log_numbers files static_complete descriptors http_refusals bad_input lab whatif \
-        deploy docs_claims docs_links documented_settings init examples django_command; do
+        certificates deploy docs_claims docs_links documented_settings init examples django_command; do
         printf -- '--ignore-glob */test_%s.py ' "$noun"
     done
     printf -- '--ignore-glob */test_bench*.py '
