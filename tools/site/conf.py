@@ -15,6 +15,7 @@ NAVIGATION = {
         "docs/guide/examples",
         "docs/guide/django",
         "docs/guide/deploy",
+        "docs/guide/tls",
         "docs/guide/wsgi",
     ],
     "Logs and reports": [
