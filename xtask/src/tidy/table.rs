@@ -77,6 +77,12 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "service",
+        "challenges",
+        "challenges of certificate authorities come before rules",
+    ),
+    ("challenges", "sync", "one way to lock"),
+    (
+        "service",
         "refusal",
         "what nothing is configured for is refused",
     ),
@@ -242,7 +248,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 18] = [
+pub(super) const CRATES: [CrateRule; 19] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -291,6 +297,13 @@ pub(super) const CRATES: [CrateRule; 18] = [
             "toml_edit",
         ]),
         forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
+    },
+    CrateRule {
+        name: "acme",
+        package: "milepost-acme",
+        ours: &["os"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
+        forbids: "acme has a plan and a storage folder: no configuration, no server, no client's bytes, no Python",
     },
     CrateRule {
         name: "tls",
@@ -411,6 +424,7 @@ pub(super) const CRATES: [CrateRule; 18] = [
         name: "cli",
         package: "milepost",
         ours: &[
+            "acme",
             "server",
             "supervisor",
             "tls",
