@@ -70,6 +70,22 @@ class Settings(TypedDict, total=False):
     """Choice of the driver for a TCP connection: hash or cpu."""
     accept_stall_timeout: float | str
     """Time after which other drivers accept for a stalled driver."""
+    domain: Text | Sequence[Text]
+    """Name to serve over HTTPS with an automatic certificate (repeatable)."""
+    acme_terms: bool
+    """Agree to the terms of service of the certificate authority."""
+    acme_email: Text
+    """E-mail address for messages of the certificate authority, or off."""
+    acme_directory: Text
+    """URL of the certificate authority's ACME directory."""
+    acme_staging: Text
+    """URL of the ACME directory that a second try goes to first, auto or off."""
+    acme_ca: Text
+    """File with the roots of a private certificate authority, or off."""
+    acme_challenges: Text | Sequence[str]
+    """Challenges that prove the names to the authority, the preferred first."""
+    acme_storage: Text
+    """Folder for certificates, keys and accounts, or auto."""
     tls_cert: Text
     """Certificate chain in PEM: the server speaks TLS."""
     tls_key: Text

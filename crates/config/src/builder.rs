@@ -10,6 +10,7 @@ use telemetry::Nanos;
 
 use super::fault::{ConfigFault, Origin};
 use super::options_table::{Setting, SettingKind};
+use super::parse::acme::StagingName;
 use super::parse::bind::BindText;
 use super::parse::clients::RouteRateTable;
 use super::parse::files::FallbackTable;
@@ -21,8 +22,8 @@ use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
 use super::tables::SettingTable;
 use super::typed::{
-    CacheRule, Config, ErrorLogForm, FixedReply, Hook, Level, LogForm, PoolConfig, RedirectConfig,
-    Rewrite,
+    AcmeChallenge, CacheRule, Config, ErrorLogForm, FixedReply, Hook, Level, LogForm, PoolConfig,
+    RedirectConfig, Rewrite,
 };
 
 /// What has been understood so far.
@@ -46,6 +47,8 @@ pub(super) struct Draft {
     /// Of error logs that name none.
     pub error_level: Level,
     pub cpus: Cpus,
+    pub domains: Vec<Placed<String>>,
+    pub acme: AcmeDraft,
     pub binds: Vec<Placed<BindText>>,
     /// The default certificate; `cert` is missing where there is none.
     pub tls_default: TlsTable,
@@ -103,6 +106,19 @@ pub(super) struct AppName {
     pub module: String,
     pub attribute: String,
     pub called: bool,
+}
+
+/// Automatic certificates, but for the names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AcmeDraft {
+    pub email: Option<String>,
+    pub agrees_to_terms: bool,
+    pub directory: String,
+    pub staging: StagingName,
+    pub roots: Option<PathBuf>,
+    pub challenges: Vec<AcmeChallenge>,
+    /// `None`: the usual one.
+    pub storage: Option<PathBuf>,
 }
 
 /// `/url=dir`

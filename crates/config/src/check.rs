@@ -3,6 +3,7 @@
 //! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
 //! wrong with it. Asks the machine only through the functions in `Machine`.
 
+mod acme;
 mod descriptors;
 mod logs;
 mod pages;
@@ -20,7 +21,7 @@ use super::Loaded;
 use super::builder::{Cpus, Draft, Placed};
 use super::fault::{ConfigFault, Origin};
 use super::parse::bind::{BindName, BindText, UnixName};
-use super::typed::{App, Bind, Hook, StaticMount, Tls, UnixSocket};
+use super::typed::{AcmeConfig, App, Bind, Hook, StaticMount, Tls, UnixSocket};
 
 pub use descriptors::open_files_needed;
 pub use tls::CertificateFault;
@@ -46,6 +47,15 @@ pub struct Machine<'m> {
     pub spooled_file: &'m dyn Fn(&Path, &str, &str) -> io::Result<()>,
     /// Bytes of a file that is one and can be read.
     pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
+    /// Whether this process may listen on a port.
+    pub may_bind: &'m dyn Fn(u16) -> bool,
+    /// The usual folder for certificates, for a server that becomes this user (empty: none); `None` where the
+    /// environment names none.
+    pub storage_dir: &'m dyn Fn(&str) -> Option<PathBuf>,
+    /// The file of an automatic certificate and its key, by name.
+    pub certificate_file: &'m dyn Fn(&AcmeConfig, &str) -> PathBuf,
+    /// Sockets of IPv6 can be made.
+    pub has_ipv6: bool,
     /// Whether certificates, keys and what belongs to them can be used; all that is wrong with their files.
     pub certificates: &'m dyn Fn(&Tls) -> Vec<CertificateFault>,
 }
@@ -81,7 +91,8 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> Checked {
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
     check.pools(draft, &mut config);
-    config.tls.identities = check.identities(draft);
+    config.acme = check.acme(draft);
+    config.tls.identities = check.identities(draft, config.acme.as_ref());
     config.tls.ticket_keys = draft
         .config
         .tls
@@ -89,6 +100,8 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> Checked {
         .as_deref()
         .map(|file| check.absolute(file));
     config.binds = check.binds(draft, &mut config.tls);
+    check.low_ports(draft, &config.binds);
+    check.site_redirect(draft, &mut config);
     check.tls(draft, &config);
     config.processes.count = check.processes_count(draft);
     config.listen.drivers = check.drivers(draft, config.processes.count);
@@ -280,6 +293,9 @@ impl Check<'_> {
     }
 
     fn binds(&mut self, draft: &Draft, tls: &mut Tls) -> Vec<Bind> {
+        if let Some(binds) = self.site_binds(draft, tls) {
+            return binds;
+        }
         let mut binds: Vec<Bind> = Vec::new();
         for Placed { value, origin } in &draft.binds {
             let BindText { name, text, .. } = value;

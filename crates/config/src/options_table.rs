@@ -92,6 +92,8 @@ groups! {
     Rules "redirects" "Redirects and error pages"
     /// Addresses, drivers, accepting.
     Listening "listening" "Listening"
+    /// Automatic certificates.
+    Certificates "certificates" "Automatic certificates"
     /// Certificates and handshakes.
     Tls "tls" "TLS"
     /// Proxies in front.

@@ -3,6 +3,7 @@
 //! Each function takes one text and gives its meaning; its error is a hint, where there is one: what was expected
 //! is said by the setting's row or key. Puts nothing anywhere. Pure.
 
+pub(crate) mod acme;
 pub(crate) mod bind;
 pub(crate) mod clients;
 pub(crate) mod files;

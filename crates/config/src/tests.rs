@@ -7,6 +7,7 @@ macro_rules! said {
     };
 }
 
+mod acme;
 mod logs;
 mod others;
 mod pages;
@@ -81,6 +82,10 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         folder: &folder,
         spooled_file: &spooled_file,
         file: &file,
+        may_bind: &|port| port >= 1024,
+        storage_dir: &|user| Some(format!("/state/{user}").into()),
+        has_ipv6: true,
+        certificate_file: &|acme, name| acme.storage.join(name),
         certificates: &certificates,
     })
 }

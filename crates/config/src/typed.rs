@@ -24,6 +24,7 @@ macro_rules! defaults {
     (@ $value:expr) => { $value };
 }
 
+mod acme;
 mod hooks;
 mod logs;
 mod pools;
@@ -40,6 +41,7 @@ use telemetry::Nanos;
 use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
+pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
 pub use hooks::{Hook, HookMoment};
 pub use logs::{
     AccessLog, ErrorLog, ErrorLogForm, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy,
@@ -61,6 +63,8 @@ defaults! {
     pub struct Config {
         /// Addresses to listen on, in the order given. Never empty after checking.
         pub binds: Vec<Bind>,
+        /// Names that get certificates by themselves, if there are any.
+        pub acme: Option<AcmeConfig>,
         /// TLS of those addresses.
         pub tls: Tls,
         /// Serving processes and their supervisor.

@@ -6,7 +6,8 @@ use crate::fault::{ConfigFault, Origin};
 use crate::parse::tls::TlsTable;
 use crate::tables::Structure;
 use crate::typed::{
-    Bind, ClientAuth, ClientDemand, Config, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,
+    AcmeConfig, Bind, ClientAuth, ClientDemand, Config, HttpsRedirect, KeyPassword, Tls, TlsFile,
+    TlsIdentity,
 };
 
 /// The port of HTTP without TLS.
@@ -27,7 +28,11 @@ pub struct CertificateFault {
 
 impl Check<'_> {
     /// The certificates, the default first. Whether the files can be used is asked when all of them are known.
-    pub(super) fn identities(&mut self, draft: &Draft) -> Vec<TlsIdentity> {
+    pub(super) fn identities(
+        &mut self,
+        draft: &Draft,
+        acme: Option<&AcmeConfig>,
+    ) -> Vec<TlsIdentity> {
         let default = &draft.tls_default;
         let contradiction = default.contradiction();
         if let Some(found) = &contradiction {
@@ -44,7 +49,12 @@ impl Check<'_> {
         }
         let tables = draft.tls_tables.iter().map(|table| &table.value);
         let all = std::iter::once(default).chain(tables);
-        all.filter_map(|table| self.identity(table)).collect()
+        let mut all: Vec<_> = all.filter_map(|table| self.identity(table)).collect();
+        if let Some(acme) = acme {
+            let automatic = |name: &String| self.automatic_identity(acme, name);
+            all.extend(acme.names.iter().map(automatic));
+        }
+        all
     }
 
     /// What the files hold, and whether the settings of TLS have something to be about.
@@ -63,7 +73,7 @@ impl Check<'_> {
             }
         } else if tls.binds.is_empty() {
             let hint = "write `tls=on` behind the address that is to have it";
-            let origin = draft.first_origin(&["tls_cert", "tls"]);
+            let origin = draft.first_origin(&["tls_cert", "tls", "domain"]);
             self.statement(&origin, "no address speaks TLS", hint);
         }
         self.https_redirect(draft, config);
@@ -89,7 +99,19 @@ impl Check<'_> {
             }),
             client_auth,
             ocsp: table.ocsp.as_ref().map(|ocsp| self.absolute(ocsp)),
+            is_automatic: false,
         })
+    }
+
+    fn automatic_identity(&self, acme: &AcmeConfig, name: &str) -> TlsIdentity {
+        let file = (self.machine.certificate_file)(acme, name);
+        TlsIdentity {
+            names: vec![name.to_owned()],
+            cert: file.clone(),
+            key: file,
+            is_automatic: true,
+            ..TlsIdentity::default()
+        }
     }
 
     fn https_redirect(&mut self, draft: &Draft, config: &Config) {

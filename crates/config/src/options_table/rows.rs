@@ -190,6 +190,41 @@ settings! {
     accept_stall_timeout in Listening { default: "500ms" }
         = duration(STALL_LEAST, HOUR) => config.listen.driver_stall;
 
+    /// Name to serve over HTTPS with an automatic certificate (repeatable)
+    /// The server gets the certificate from `acme_directory` and renews it. It starts without a missing
+    /// certificate. Without `bind` it listens on the ports 80 and 443. `localhost` and names below it get
+    /// certificates of a local authority (`milepost trust`) and, when they are all, the address 127.0.0.1:8443.
+    domain in Certificates { placeholder: "NAME", is_daily: true }
+        = list("a name of the DNS (as `shop.example`)", ListForm::Texts, parse::acme::domain) => domains;
+    /// Agree to the terms of service of the certificate authority
+    /// Without this agreement, the server asks for no certificate and does not start.
+    acme_terms in Certificates { default: "false" } = switch() => acme.agrees_to_terms;
+    /// E-mail address for messages of the certificate authority, or off
+    acme_email in Certificates { placeholder: "ADDRESS", default: "off" }
+        = text("an address (as `ops@shop.example`), or `off`", parse::acme::email) => acme.email;
+    /// URL of the certificate authority's ACME directory
+    acme_directory in Certificates { placeholder: "URL", default: "https://acme-v02.api.letsencrypt.org/directory" }
+        = text("an https URL", parse::acme::directory) => acme.directory;
+    /// URL of the ACME directory that a second try goes to first, auto or off
+    /// Failures there do not count against the limits of `acme_directory`. `auto` is the staging directory of
+    /// Let's Encrypt, where certificates come from Let's Encrypt.
+    acme_staging in Certificates { placeholder: "URL", default: "auto" }
+        = text("an https URL, `auto` or `off`", parse::acme::staging) => acme.staging;
+    /// File with the roots of a private certificate authority, or off
+    /// The certificate of the directory's own HTTPS is checked against them, in the place of the system's roots. The
+    /// file is PEM.
+    acme_ca in Certificates { placeholder: "FILE", default: "off" }
+        = text("a file, or `off`", parse::acme::roots) => acme.roots;
+    /// Challenges that prove the names to the authority, the preferred first
+    /// `http-01` needs port 80 of the name to lead to this server, `tls-alpn-01` port 443. After a failure, the
+    /// next try uses the next challenge.
+    acme_challenges in Certificates { default: "http-01,tls-alpn-01" }
+        = joined("`http-01`, `tls-alpn-01`, or both", parse::acme::challenges) => acme.challenges;
+    /// Folder for certificates, keys and accounts, or auto
+    /// Several machines may share it. `auto` is the first of: the folder of systemd (STATE_DIRECTORY),
+    /// /var/lib/milepost for root and for a server with `user`, `milepost` in XDG_DATA_HOME or ~/.local/share.
+    acme_storage in Certificates { placeholder: "DIR", default: "auto" }
+        = text("a folder, or `auto`", parse::acme::storage) => acme.storage;
     /// Certificate chain in PEM: the server speaks TLS
     /// The file holds the server's own certificate first, and then those that certify it. With a certificate, TCP
     /// addresses speak TLS, except port 80; `tls=on` and `tls=off` in `bind` decide otherwise.

@@ -39,6 +39,8 @@ pub struct TlsIdentity {
     pub client_auth: Option<ClientAuth>,
     /// A reply of the authority's OCSP responder, in DER, which is sent along.
     pub ocsp: Option<PathBuf>,
+    /// The server itself gets the certificate; the file is there when the server starts.
+    pub is_automatic: bool,
 }
 
 /// Where the password of a key is found.
