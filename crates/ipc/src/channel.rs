@@ -17,6 +17,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::acme::ManagedCertificate;
 use crate::stats::Segment;
 use config::typed::PoolConfig;
 
@@ -67,6 +68,9 @@ pub enum SupervisorCommand {
         /// What the answer, `ProcessEvent::Confirmed`, is to name; 0: nobody waits for one.
         number: u64,
     },
+    /// Answer these challenges of certificate authorities, and no others, from now on; with one descriptor: the file of
+    /// all of them (`Challenges` as JSON).
+    TakeChallenges,
     /// Say, with `ProcessEvent::Confirmed` and this number, when whoever accepts has come to all that was told before.
     Confirm(u64),
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.
@@ -112,6 +116,11 @@ pub enum ProcessEvent {
         /// Why.
         cause: String,
     },
+    /// The ACME client: how a name stands now.
+    Certificate(ManagedCertificate),
+    /// The ACME client: which challenges are to be answered from now on. With one descriptor: the file of all of them
+    /// (`Challenges` as JSON).
+    Challenges,
     /// A template: a process that it forked has ended.
     ChildEnded {
         /// Its process id.
@@ -156,6 +165,8 @@ pub enum Role {
     Serving,
     /// To import the application and fork those that serve.
     Template,
+    /// To obtain and renew automatic certificates.
+    AcmeClient,
 }
 
 /// Which socket: (address, index), and which driver of the process has it.

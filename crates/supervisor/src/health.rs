@@ -98,6 +98,7 @@ impl Supervisor<'_> {
         at(self.certificates.due(now));
         at(self.plan.probe().map(|probe| probe.deadline));
         at(self.answers.deadline());
+        at(self.acme_client_due(now));
         if self.plan.serving().is_some() && !self.plan.is_stopping() {
             at(self.health.beats_due);
             at(self.health.looks_due);

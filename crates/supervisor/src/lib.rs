@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod accept_commands;
+mod acme_client;
 mod answers;
 mod argv;
 mod certificates;
@@ -33,6 +34,7 @@ mod restart_policy;
 mod reuseport_bpf;
 mod service_manager;
 mod sockets;
+mod state_dir;
 mod status;
 mod stderr;
 mod upgrade;
@@ -66,6 +68,7 @@ use os::invariant;
 
 use ipc::stats::{CounterFile, StatsSnapshot};
 
+use acme_client::AcmeClient;
 use answers::PendingAnswers;
 use certificates::Certificates;
 use control::Control;
@@ -84,6 +87,7 @@ use tls::Credentials;
 
 pub use argv::Program;
 pub use plan::Overrides;
+pub use state_dir::in_state_dir;
 pub use upgrade::{Handed, Succession, receive};
 
 /// Time that a draining process has beyond its own deadline, before it is killed.
@@ -171,6 +175,7 @@ struct Supervisor<'s> {
     /// Clients that wait for processes.
     answers: PendingAnswers,
     file_watcher: Option<FileWatcher>,
+    acme_client: AcmeClient,
     certificates: Certificates,
     health: health::Health,
     /// What went wrong last, and when.
@@ -312,6 +317,7 @@ impl<'s> Supervisor<'s> {
             // Above the numbers of the program before an upgrade: a process may confirm what that one asked for.
             answers: PendingAnswers::new(telemetry::now().0),
             file_watcher: None,
+            acme_client: AcmeClient::default(),
             certificates: Certificates::default(),
             health: health::Health::default(),
             last_failure: None,
@@ -342,6 +348,7 @@ impl<'s> Supervisor<'s> {
             // by processes that are there.
             self.take_signals();
             self.take_events();
+            self.take_acme_events();
             self.take_commands();
             self.take_changes();
             self.look_after_certificates(Instant::now());
@@ -350,7 +357,7 @@ impl<'s> Supervisor<'s> {
 
     /// Everything that was asked for is done, or nothing is left to be done.
     fn is_over(&self) -> bool {
-        self.plan.is_stopping() && self.processes.is_empty()
+        self.plan.is_stopping() && self.processes.is_empty() && self.acme_client.is_gone()
     }
 
     fn close(mut self) -> i32 {
@@ -374,6 +381,7 @@ impl<'s> Supervisor<'s> {
         if let Some(fd) = self.file_watcher.as_ref().and_then(FileWatcher::fd) {
             watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
+        watched.extend(self.acme_client.watched());
         if let Some(fd) = self.certificates.fd() {
             watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
@@ -432,6 +440,7 @@ impl<'s> Supervisor<'s> {
         }
         self.check_health(now);
         self.assign_listeners();
+        self.keep_acme_client(now);
     }
 
     /// What there is, for the decision what is next.
@@ -490,6 +499,7 @@ impl<'s> Supervisor<'s> {
                 reloads,
             };
             process.tell(SupervisorCommand::Begin(identity), fds);
+            self.hand_challenges_to(&mut process);
             Ok(process)
         });
         match begun {

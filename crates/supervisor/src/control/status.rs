@@ -6,6 +6,7 @@
 use std::fmt;
 
 use config::failure::Failure;
+use ipc::ManagedCertificate;
 use serde::{Deserialize, Serialize};
 
 /// The whole.
@@ -34,6 +35,8 @@ pub struct Status {
     pub processes: Vec<ProcessStatus>,
     /// What is listened on.
     pub addresses: Vec<AddressStatus>,
+    /// Names with automatic certificates.
+    pub automatic_certificates: Vec<ManagedCertificate>,
     /// Certificates, the default first.
     pub certificates: Vec<CertificateStatus>,
     /// Sums over all processes that there ever were.
@@ -44,6 +47,13 @@ pub struct Status {
     pub steering: Option<String>,
     /// What went wrong last.
     pub last_fault: Option<LastFault>,
+}
+
+impl Status {
+    /// When it was written, in seconds since 1970, by the supervisor's clock.
+    pub fn now_unix_s(&self) -> u64 {
+        self.started_unix_s.saturating_add(self.uptime_s)
+    }
 }
 
 /// One certificate.
