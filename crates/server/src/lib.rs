@@ -21,6 +21,7 @@ mod spool;
 
 mod rules;
 
+mod challenges;
 mod https_redirect;
 mod refusal;
 mod service;

@@ -10,6 +10,7 @@ use files::{Reply, ReplyBody};
 use http::{FieldLines, HeadView, Method, Scheme};
 use queueing::Class;
 
+use crate::challenges::ChallengeAnswers;
 use crate::exchange::Ends;
 use crate::https_redirect::HttpsRedirector;
 use crate::pool_rules::PoolSelector;
@@ -33,6 +34,7 @@ pub(crate) struct Service {
     selector: Option<PoolSelector>,
     /// Where a pool takes the routes that are slow.
     slow: Option<Arc<Slow>>,
+    challenges: Arc<ChallengeAnswers>,
 }
 
 /// What becomes of a request.
@@ -98,8 +100,14 @@ pub(crate) struct Router {
 }
 
 impl Service {
-    pub(crate) fn new(config: &Config, has_app: bool, slow: Option<Arc<Slow>>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        has_app: bool,
+        slow: Option<Arc<Slow>>,
+        challenges: Arc<ChallengeAnswers>,
+    ) -> Self {
         Self {
+            challenges,
             rules: Some(Rules::new(&config.rules)).filter(|rules| !rules.is_empty()),
             https: HttpsRedirector::new(config),
             router: Router::new(config, has_app),
@@ -115,6 +123,14 @@ impl Service {
                 route: Router::NONE,
                 rewritten: None,
                 backend: Backend::Refuse(refusal),
+            };
+        }
+        // Before the rules: an authority is not to be redirected with everything else.
+        if let Some(reply) = self.challenges.reply(head.path()) {
+            return Disposition {
+                route: Router::STATUS,
+                rewritten: None,
+                backend: Backend::RespondAsIs(reply),
             };
         }
         // Before the rules: a probe is not to be redirected with everything else.

@@ -45,7 +45,7 @@ pub enum Validity {
     Future,
     /// It is valid.
     Current,
-    /// It is valid for less than [`ENDS_SOON_SECS`].
+    /// It is valid for less than [`ENDS_SOON_SECS`] or, where that is less, a third of its life.
     EndsSoon,
     /// It has ended.
     Expired,
@@ -105,9 +105,16 @@ impl CertificateFacts {
         match now {
             now if now < self.not_before => Validity::Future,
             now if now > self.not_after => Validity::Expired,
-            now if self.not_after - now < ENDS_SOON_SECS => Validity::EndsSoon,
+            now if self.not_after - now < self.last_part_secs() => Validity::EndsSoon,
             _ => Validity::Current,
         }
+    }
+
+    /// The time before its end in which it should have been renewed. A program renews a certificate that is valid for a
+    /// few days alone, after two thirds of them.
+    fn last_part_secs(&self) -> u64 {
+        let life = self.not_after.saturating_sub(self.not_before);
+        ENDS_SOON_SECS.min(life / 3)
     }
 
     /// Its last moment for people: `2026-12-04 12:00 UTC`.
@@ -165,6 +172,19 @@ mod tests {
             not_after: 1_767_225_600 + 90 * DAY,
             ..CertificateFacts::default()
         }
+    }
+
+    #[test]
+    fn a_short_life_ends_soon_in_its_last_third() {
+        let mut facts = facts(&["localhost"]);
+        facts.not_after = facts.not_before + 6 * DAY;
+        let check = |days, expect| {
+            let now = facts.not_before + days * DAY;
+            assert_eq!(facts.validity(now), expect, "{days}");
+        };
+        check(0, Validity::Current);
+        check(4, Validity::Current);
+        check(5, Validity::EndsSoon);
     }
 
     #[test]

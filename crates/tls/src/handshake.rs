@@ -12,6 +12,8 @@ pub enum Alpn {
     H2,
     /// `http/1.1`
     Http1,
+    /// `acme-tls/1` (RFC 8737): the handshake is all that there is.
+    AcmeTls1,
 }
 
 /// What is known of a handshake from its beginning on.
@@ -48,6 +50,7 @@ impl Alpn {
         match self {
             Alpn::H2 => b"h2",
             Alpn::Http1 => b"http/1.1",
+            Alpn::AcmeTls1 => b"acme-tls/1",
         }
     }
 }
@@ -68,7 +71,7 @@ impl HandshakeFacts {
             cipher: suite.unwrap_or("unknown"),
             is_resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
             server_name: hello.server_name,
-            alpn: [Alpn::H2, Alpn::Http1]
+            alpn: [Alpn::H2, Alpn::Http1, Alpn::AcmeTls1]
                 .into_iter()
                 .find(|known| alpn == Some(known.name())),
             client_certificate: certificate.map(|certificate| certificate.to_vec()),

@@ -7,6 +7,7 @@
 mod server_tls;
 
 mod certificate;
+mod challenges;
 mod client_auth;
 mod credentials;
 mod crypto;

@@ -3,8 +3,8 @@
 //! Takes credentials that others have read and checked, gives a rustls configuration for each ClientHello. Reads no
 //! file.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage};
 use rustls::{ServerConfig, SupportedProtocolVersion};
 
 use crate::Alpn;
+use crate::challenges::ChallengeConfigs;
 use crate::client_auth::{ClientAuthId, ClientAuthorities};
 use crate::credentials::{self, Credentials};
 use crate::crypto;
@@ -22,8 +23,9 @@ use crate::sites::{Site, Sites};
 use crate::ticketer::{SharedTicketKeys, Ticketer};
 
 /// What new connections are accepted with. Never changed: a later one takes its place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ServerTls {
+    challenges: ChallengeConfigs,
     sites: Arc<Sites>,
     /// One for each demand of client certificates: what a client has shown for one counts for no other.
     configs: HashMap<ClientAuthId, Arc<ServerConfig>>,
@@ -94,6 +96,7 @@ impl ServerTls {
             }
         }
         Ok(Self {
+            challenges: ChallengeConfigs::default(),
             sites,
             configs,
             unknown_name: config.unknown_name,
@@ -105,6 +108,12 @@ impl ServerTls {
     /// # Errors
     /// The client asks for a name without a certificate, and such clients are refused.
     pub fn config_for(&self, hello: &ClientHello<'_>) -> Result<ChosenConfig, UnrecognizedName> {
+        if let Some(config) = self.challenges.find(hello) {
+            return Ok(ChosenConfig {
+                config: Arc::clone(config),
+                client_auth: ClientAuthId::of(None),
+            });
+        }
         let site = self.site(hello.server_name());
         let site = match (site, self.unknown_name) {
             (Some(site), _) => site,
@@ -198,6 +207,14 @@ impl CurrentTls {
         self.has_demands.load(Ordering::Relaxed) && self.load().client_auth_of(host) != connection
     }
 
+    /// From now on these challenges of certificate authorities are answered, and no others: key and certificate in PEM,
+    /// by name. To be called by the thread that calls [`CurrentTls::replace`].
+    pub fn replace_challenges(&self, texts: &BTreeMap<String, String>) {
+        let mut next = ServerTls::clone(&self.load());
+        next.challenges = ChallengeConfigs::new(texts, &crypto::provider());
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+    }
+
     /// From now on new connections are accepted with these credentials.
     ///
     /// # Errors
@@ -208,7 +225,8 @@ impl CurrentTls {
         credentials: &Credentials,
         alpn: &[Alpn],
     ) -> Result<(), TlsFault> {
-        let next = ServerTls::new(config, credentials, &self.ticket_keys, alpn)?;
+        let mut next = ServerTls::new(config, credentials, &self.ticket_keys, alpn)?;
+        next.challenges = self.load().challenges.clone();
         self.ticket_keys.replace(&credentials.ticket_keys);
         // Before the store: no connection of the new kind exists while requests are not looked at.
         self.has_demands

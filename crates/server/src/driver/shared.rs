@@ -13,6 +13,7 @@ use super::shared_accept::SharedAcceptor;
 
 use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
+use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::exchange::Ids;
 use crate::pages::Pages;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     /// How many drivers share how many processors.
     pub(crate) drivers: Drivers,
     pub(crate) service: Service,
+    /// Challenges of certificate authorities.
+    pub(crate) challenges: Arc<ChallengeAnswers>,
     /// By their index; none without a handler.
     pub(crate) pools: Vec<Arc<Pool>>,
     /// Whether what the handler is meant to serve is there.

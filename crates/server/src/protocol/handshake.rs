@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use ::tls::{HandshakeFacts, SessionFault};
+use ::tls::{Alpn, HandshakeFacts, SessionFault};
 use http::{FieldLines, ReplyFraming, ReplyPlan, Version};
 use telemetry::Stamp;
 
@@ -45,6 +45,8 @@ impl Connection {
             Err(end) => Err(end),
         };
         match made {
+            // A certificate authority has seen what it came for (RFC 8737 section 3).
+            Ok(facts) if facts.alpn == Some(Alpn::AcmeTls1) => None,
             Ok(facts) => {
                 let stats = self.driver.stats();
                 match facts.is_resumed {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Event, certificates};
 use crate::driver::{self, Ack, Command, Shared};
 use crate::fork;
-use ipc::{ListenerId, ListenerInfo};
+use ipc::{Challenges, ListenerId, ListenerInfo};
 
 pub use crate::driver::Closing;
 
@@ -80,6 +80,14 @@ impl ServerHandle {
             pool.reshape(threads_min, threads_max);
         }
         found.is_some()
+    }
+
+    /// Answers these challenges of certificate authorities, and no others, from now on.
+    pub fn take_challenges(&self, challenges: Challenges) {
+        if let Some(tls) = &self.shared.tls {
+            tls.replace_challenges(&challenges.tls);
+        }
+        self.shared.challenges.replace(challenges);
     }
 
     /// Calls `say` once, when all that accept have come to what they were told before, or have ended; from any

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use super::{Server, SupervisorLink, log_names, processors, start_fault, watch_signals};
 use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
+use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
@@ -104,8 +105,10 @@ impl OpenedParts {
             }),
             false => Vec::new(),
         };
+        let challenges = Arc::new(ChallengeAnswers::default());
         Shared {
-            service: Service::new(config, !pools.is_empty(), slow),
+            service: Service::new(config, !pools.is_empty(), slow, Arc::clone(&challenges)),
+            challenges,
             pools,
             is_loaded: handler.is_none_or(Handler::is_loaded),
             watchdog,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
 use config::failure::StartFault;
+use ipc::payload;
 use ipc::stats::{Shape, Stats};
 use ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
 
@@ -124,6 +125,15 @@ fn perform(
             // answers without it.
             handle
                 .confirm(move || drop(channel.send_now(&ProcessEvent::Confirmed { number }, &[])));
+        }
+        SupervisorCommand::TakeChallenges => {
+            let file = received.fds.first();
+            let challenges = file.map(|file| payload::from_file(file.as_fd()));
+            match challenges {
+                Some(Ok(challenges)) => handle.take_challenges(challenges),
+                Some(Err(error)) => say(&format!("cannot read challenges: {error}")),
+                None => say("the supervisor told of challenges without their file"),
+            }
         }
         SupervisorCommand::Begin(_) | SupervisorCommand::Fork => {
             say("the supervisor gave an order to the wrong process");
