@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use config::CertificateFault;
 use config::failure::Failure;
-use config::typed::{Tls, TlsFile};
+use config::typed::{Tls, TlsFile, TlsIdentity};
 use supervisor::control::status::CertificateStatus;
 use tls::{Credentials, IdentityFault, TicketKeys};
 
@@ -13,6 +13,9 @@ use tls::{Credentials, IdentityFault, TicketKeys};
 pub(crate) fn faults(tls: &Tls) -> Vec<CertificateFault> {
     let credentials = Credentials::read(tls, &variable).err();
     let mut faults = credentials.unwrap_or_default();
+    // The server makes these files before it reads them.
+    let is_made = |one: &TlsIdentity| one.is_automatic && !one.cert.exists();
+    faults.retain(|fault| !tls.identities.get(fault.identity).is_some_and(is_made));
     faults.extend(ticket_keys(tls).err());
     let fault = |IdentityFault { identity, fault }: IdentityFault| CertificateFault {
         identity,

@@ -8,7 +8,7 @@ use crate::environment::CertificateFiles::Checked;
 use crate::hooks::Hooks;
 use crate::host::AppHost;
 use crate::message::{self, Message};
-use crate::{COULD_NOT, DONE, NO, banner, certificates, environment, serve};
+use crate::{COULD_NOT, DONE, NO, acme_client, banner, certificates, environment, serve};
 
 /// 0: the configuration is good. 1: it is not. 2: it could not be read.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
@@ -23,6 +23,9 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     };
     let config = &understood.loaded.config;
     let mut messages: Vec<Message> = understood.all_faults().map(Message::from).collect();
+    if let Some(acme) = config.acme.as_ref().filter(|_| messages.is_empty()) {
+        messages.extend(acme_client::roots_fault(acme));
+    }
     // Imported even if there are faults: all of them are said at once.
     if let Some(app) = &config.app {
         match serve::load_app(app, config, host) {

@@ -23,7 +23,7 @@ use crate::command::VERSION;
 use crate::environment::CertificateFiles;
 use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
-use crate::{COULD_NOT, DONE, certificates, environment, process};
+use crate::{COULD_NOT, DONE, acme_client, certificates, environment, process};
 
 /// gunicorn's configuration file in the working folder.
 const GUNICORN_FILE: &str = "gunicorn.conf.py";
@@ -134,6 +134,7 @@ fn supervise(
         Some(state) => supervisor::succeed(state, around),
         None => {
             let fresh = first(matches)?;
+            acme_client::prepare(&fresh.loaded.config).map_err(|message| vec![message])?;
             environment::raise_open_files(supervisor_files(&fresh.loaded.config));
             supervisor::run(fresh, around)
         }
@@ -225,7 +226,9 @@ fn read_again(
                 sources.flags.push(config::FlagText { key, text });
             }
         }
-        Ok(fresh(&sources)?.0)
+        let fresh = fresh(&sources)?.0;
+        acme_client::prepare(&fresh.loaded.config).map_err(|message| vec![message])?;
+        Ok(fresh)
     };
     read().map_err(|messages| {
         if let Some(before) = before {

@@ -1,6 +1,7 @@
 //! The table and the JSON of a made status.
 
 use config::failure::Failure;
+use ipc::ManagedCertificate;
 use supervisor::control::status::{CertificateStatus, GenerationStatus, State};
 
 use super::*;
@@ -67,6 +68,23 @@ fn certificate() -> CertificateStatus {
     }
 }
 
+fn addresses() -> Vec<AddressStatus> {
+    vec![
+        AddressStatus {
+            url: "http://127.0.0.1:8000".to_owned(),
+            sockets: 4,
+            backlog: 4096,
+            accept_queue: Some(3),
+        },
+        AddressStatus {
+            url: "unix:/run/shop/shop.sock".to_owned(),
+            sockets: 1,
+            backlog: 4096,
+            accept_queue: None,
+        },
+    ]
+}
+
 fn status() -> Status {
     let dead = ProcessStatus {
         slot: 1,
@@ -101,20 +119,8 @@ fn status() -> Status {
             dead,
         ],
         certificates: vec![certificate()],
-        addresses: vec![
-            AddressStatus {
-                url: "http://127.0.0.1:8000".to_owned(),
-                sockets: 4,
-                backlog: 4096,
-                accept_queue: Some(3),
-            },
-            AddressStatus {
-                url: "unix:/run/shop/shop.sock".to_owned(),
-                sockets: 1,
-                backlog: 4096,
-                accept_queue: None,
-            },
-        ],
+        addresses: addresses(),
+        automatic_certificates: Vec::new(),
         totals: Totals {
             accepted: 1_234_567,
             received: 98_765_432,
@@ -281,4 +287,46 @@ fn writes_numbers_with_units() {
     ] {
         assert_eq!(age(secs), expect);
     }
+}
+
+#[test]
+fn shows_how_automatic_certificates_stand() {
+    let now = status().now_unix_s();
+    let day = 86_400;
+    let status = Status {
+        automatic_certificates: vec![
+            ManagedCertificate {
+                name: "shop.example".to_owned(),
+                authority: "acme-v02.api.letsencrypt.org".to_owned(),
+                not_after_unix_s: Some(now + 60 * day),
+                next_try_unix_s: Some(now + 30 * day),
+                ..ManagedCertificate::default()
+            },
+            ManagedCertificate {
+                name: "blog.example".to_owned(),
+                authority: "acme-v02.api.letsencrypt.org".to_owned(),
+                next_try_unix_s: Some(now + 120),
+                failures: 2,
+                last_error: Some("the challenge failed: no answer (connection)".to_owned()),
+                ..ManagedCertificate::default()
+            },
+        ],
+        processes: Vec::new(),
+        generations: Vec::new(),
+        ..status()
+    };
+    let text = table(&status);
+    let is_shown = |line: &&str| {
+        ["no cert", "NAME", ".example "]
+            .iter()
+            .any(|part| line.contains(part))
+    };
+    let shown: Vec<&str> = text.lines().filter(is_shown).collect();
+    let expect = [
+        "  no cert   blog.example: the challenge failed: no answer (connection)",
+        "NAME          FROM                VALID FOR  NEXT TRY IN  FAILURES",
+        "shop.example  acme-v02.api.lets…     60d 0h       30d 0h         0",
+        "blog.example  acme-v02.api.lets…          -        2m 0s         2",
+    ];
+    assert_eq!(shown, expect);
 }
