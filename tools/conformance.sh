@@ -9,6 +9,7 @@ set -u
 cd "$root" || exit 2
 
 need_toolchains redis-server postgres mmdebstrap
+sh tools/pebble.sh
 results=$(mktemp -d) || exit 2
 trap 'rm -rf "$results"' EXIT
 cat tests/requirements.txt tests/requirements-conformance.txt >"$results/requirements.txt"
