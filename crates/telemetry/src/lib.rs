@@ -23,7 +23,8 @@ pub use path::{folded_segment, push_folded};
 pub use percentile::{nearest_rank, share_of_rank};
 pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
 pub use record::{
-    Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, Spans, made_id,
+    Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, ResetBy, Spans,
+    StreamFacts, made_id,
 };
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,

@@ -229,6 +229,46 @@ impl Queued {
     }
 }
 
+/// What is known of the stream of an exchange, where its connection has many; all zero where it has one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct StreamFacts {
+    /// Its number on the connection; 0 for none.
+    pub number: u32,
+    /// Which end reset it.
+    pub reset_by: ResetBy,
+    /// For which reason, by its number.
+    pub reset_code: u32,
+    /// The part of `send` that the client kept the stream's own window shut.
+    pub blocked_stream: Nanos,
+    /// The part of `send` that the connection was waited for: its window, its socket, or the turns of other streams.
+    pub blocked_connection: Nanos,
+}
+
+/// Which end reset a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ResetBy {
+    /// None.
+    #[default]
+    None,
+    /// The client.
+    Client,
+    /// The server, because the client broke a rule or the response could not be completed.
+    Server,
+}
+
+impl ResetBy {
+    const ALL: [ResetBy; 3] = [ResetBy::None, ResetBy::Client, ResetBy::Server];
+
+    /// The word in the log.
+    pub const fn text(self) -> &'static str {
+        match self {
+            ResetBy::None => "",
+            ResetBy::Client => "client",
+            ResetBy::Server => "server",
+        }
+    }
+}
+
 /// How an exchange ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ending {
@@ -292,6 +332,8 @@ pub struct Record<'a> {
     pub phases: Phases,
     /// What it found at its pool's queue.
     pub queued: Queued,
+    /// Its stream.
+    pub stream: StreamFacts,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
@@ -342,6 +384,7 @@ impl Default for Record<'_> {
             request_id: b"",
             phases: Phases::default(),
             queued: Queued::default(),
+            stream: StreamFacts::default(),
             wall_arrived_ns: 0,
             client: b"",
             peer: b"",
@@ -367,7 +410,7 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 4 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 8 * 8 + 6 * 4 + 4 * 2 + 3 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 12;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
@@ -482,20 +525,35 @@ impl<'a> Record<'a> {
             self.request_bytes,
             self.id,
             self.queued.before.0,
+            self.stream.blocked_stream.0,
+            self.stream.blocked_connection.0,
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         // Workers are numbered from 1: 0 stands for none.
         let worker = phases.worker.map_or(0, NonZeroU32::get);
         let queued = &self.queued;
-        for number in [queued.waiting, queued.threads, queued.idle, worker] {
+        let stream = &self.stream;
+        for number in [
+            queued.waiting,
+            queued.threads,
+            queued.idle,
+            worker,
+            stream.number,
+            stream.reset_code,
+        ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         for number in [self.status, self.route, self.driver, self.pool] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         let from_queue = u8::from(self.queued.from_queue);
-        put(&mut fixed, &mut at, [from_queue, self.ending as u8]);
+        let reset_by = stream.reset_by as u8;
+        put(
+            &mut fixed,
+            &mut at,
+            [from_queue, self.ending as u8, reset_by],
+        );
         for string in strings {
             // `strings` was cut to the u16.
             put(&mut fixed, &mut at, (string.len() as u16).to_le_bytes());
@@ -529,14 +587,16 @@ impl Fixed<'_> {
             cpu: Nanos(self.u64()),
             ..Phases::default()
         };
+        let [wall_arrived_ns, body_bytes, sent_bytes, request_bytes] = self.u64s();
+        let [id, before, blocked_stream, blocked_connection] = self.u64s();
         let mut record = Record {
-            wall_arrived_ns: self.u64(),
-            body_bytes: self.u64(),
-            sent_bytes: self.u64(),
-            request_bytes: self.u64(),
-            id: self.u64(),
+            wall_arrived_ns,
+            body_bytes,
+            sent_bytes,
+            request_bytes,
+            id,
             queued: Queued {
-                before: Nanos(self.u64()),
+                before: Nanos(before),
                 waiting: self.u32(),
                 threads: self.u32(),
                 idle: self.u32(),
@@ -546,16 +606,28 @@ impl Fixed<'_> {
                 worker: NonZeroU32::new(self.u32()),
                 ..phases
             },
+            stream: StreamFacts {
+                number: self.u32(),
+                reset_by: ResetBy::None,
+                reset_code: self.u32(),
+                blocked_stream: Nanos(blocked_stream),
+                blocked_connection: Nanos(blocked_connection),
+            },
             status: self.u16(),
             route: self.u16(),
             driver: self.u16(),
             pool: self.u16(),
             ..Record::default()
         };
-        let [from_queue, ending] = self.take();
+        let [from_queue, ending, reset_by] = self.take();
         record.queued.from_queue = from_queue != 0;
         record.ending = *Ending::ALL.get(usize::from(ending))?;
+        record.stream.reset_by = *ResetBy::ALL.get(usize::from(reset_by))?;
         Some(record)
+    }
+
+    fn u64s<const N: usize>(&mut self) -> [u64; N] {
+        std::array::from_fn(|_| self.u64())
     }
 
     fn u64(&mut self) -> u64 {

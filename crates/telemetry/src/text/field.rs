@@ -79,6 +79,16 @@ pub enum Field {
     Idle,
     /// Whether it had to wait for a thread: `yes` or `no`.
     Queued,
+    /// The number of its stream, where its connection has many.
+    Stream,
+    /// Which end reset its stream: `client` or `server`.
+    ResetBy,
+    /// For which reason, by its number.
+    ResetCode,
+    /// Seconds of `Send` that the client kept the stream's own window shut.
+    BlockedStream,
+    /// Seconds of `Send` that the stream waited for its connection.
+    BlockedConnection,
     /// How it ended, in one word.
     End,
     /// Why it was refused or cut.
@@ -86,7 +96,7 @@ pub enum Field {
 }
 
 /// All of them with their names, in the order of the fields.
-const NAMED: [(Field, &str); 39] = [
+const NAMED: [(Field, &str); 44] = [
     (Field::Client, "client"),
     (Field::Peer, "peer"),
     (Field::User, "user"),
@@ -124,6 +134,11 @@ const NAMED: [(Field, &str); 39] = [
     (Field::Threads, "threads"),
     (Field::Idle, "idle"),
     (Field::Queued, "queued"),
+    (Field::Stream, "stream"),
+    (Field::ResetBy, "reset_by"),
+    (Field::ResetCode, "reset_code"),
+    (Field::BlockedStream, "blocked_stream"),
+    (Field::BlockedConnection, "blocked_connection"),
     (Field::End, "end"),
     (Field::Cause, "cause"),
 ];

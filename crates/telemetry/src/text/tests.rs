@@ -6,7 +6,7 @@ mod forged;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::{Ending, NO_POOL, Nanos, Phases, Queued, Stamp};
+use crate::{Ending, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts};
 
 const SAMPLE: Record<'static> = Record {
     id: 0x9e37_79b9_7f4a_7c15,
@@ -27,6 +27,13 @@ const SAMPLE: Record<'static> = Record {
         threads: 0,
         idle: 0,
         from_queue: false,
+    },
+    stream: StreamFacts {
+        number: 0,
+        reset_by: ResetBy::None,
+        reset_code: 0,
+        blocked_stream: Nanos::ZERO,
+        blocked_connection: Nanos::ZERO,
     },
     wall_arrived_ns: 971_186_136_000_123_000,
     client: b"192.0.2.7",
@@ -509,4 +516,37 @@ fn all_forms(template_text: &str) -> [Form; 6] {
         Form::NaviServer,
         template(template_text),
     ]
+}
+
+#[test]
+fn a_stream_shows_its_number_and_what_was_unusual() {
+    let stream = |reset_by, blocked_ns| Record {
+        stream: StreamFacts {
+            number: 5,
+            reset_by,
+            reset_code: 8,
+            blocked_stream: Nanos(blocked_ns),
+            blocked_connection: Nanos::ZERO,
+        },
+        ..SAMPLE
+    };
+    let plain = line(Form::CombinedPhases, &stream(ResetBy::None, 0));
+    assert!(plain.contains(" stream=5 "), "{plain}");
+    assert!(
+        !plain.contains("reset") && !plain.contains("blocked"),
+        "{plain}"
+    );
+    let reset = line(Form::CombinedPhases, &stream(ResetBy::Client, 1_500_000));
+    let expect = " stream=5 reset_by=client reset_code=8 blocked_stream=0.001500 ";
+    assert!(reset.contains(expect), "{reset}");
+    let json = line(Form::Json, &stream(ResetBy::Server, 0));
+    let expect = r#","stream":5,"reset_by":"server","reset_code":8,"blocked_stream":0.000000,"#;
+    assert!(json.contains(expect), "{json}");
+    assert!(!line(Form::Json, &SAMPLE).contains("stream"));
+    let named = template("{stream} {reset_by} {reset_code} {blocked_stream} {blocked_connection}");
+    assert_eq!(
+        line(named.clone(), &stream(ResetBy::Client, 0)),
+        "5 client 8 - -\n"
+    );
+    assert_eq!(line(named, &SAMPLE), "- - - - -\n");
 }
