@@ -79,6 +79,8 @@ defaults! {
         pub slow_pool: Option<SlowPool>,
         /// Bounds of what a client may send.
         pub limits: http::Limits,
+        /// HTTP/2.
+        pub http2: Http2,
         /// Deadlines.
         pub timeouts: Timeouts,
         /// Request bodies beyond memory.
@@ -392,6 +394,17 @@ pub struct ErrorPage {
     pub status_max: u16,
     /// The file, of at most 1 MiB; read at start-up.
     pub file: PathBuf,
+}
+
+defaults! {
+    /// HTTP/2.
+    #[derive(Clone, Debug)]
+    pub struct Http2 {
+        /// Clients may speak it.
+        pub is_on: bool = true,
+        /// Requests that one connection may have under way.
+        pub streams_max: u32 = 128,
+    }
 }
 
 defaults! {

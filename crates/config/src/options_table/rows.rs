@@ -172,6 +172,10 @@ settings! {
     defer_accept in Listening { default: "0s" } = seconds(NONE, HOUR) => config.listen.defer_accept_secs;
     /// Set TCP_NODELAY on accepted connections
     nodelay in Listening { default: "true" } = switch() => config.listen.nodelay;
+    /// Accept HTTP/2
+    /// On plain listeners from clients that begin with it (prior knowledge), with TLS by ALPN. Without it, such
+    /// clients get 400, and TLS clients HTTP/1.1.
+    http2 in Listening { default: "true" } = switch() => config.http2.is_on;
     /// Maximum number of open connections of each process
     /// At the limit the server closes idle connections first, and answers 503 to connections that sent nothing
     /// within a second. The limit of open files (ulimit -n) may lower it.
@@ -371,6 +375,10 @@ settings! {
     chunk_line_bytes_max in Limits { default: "256" } = size(18, 64 * K) => config.limits.chunk_line_bytes_max;
     /// Maximum size of the trailer fields after a chunked body
     trailer_bytes_max in Limits { default: "8K" } = size(2, M) => config.limits.trailer_bytes_max;
+    /// Maximum number of requests under way on one HTTP/2 connection
+    /// A request that the client gave up counts until its work has ended. Clients with fewer than 100 requests at
+    /// once load pages more slowly.
+    http2_streams_max in Limits { default: "128" } = count(1, 1_000) => config.http2.streams_max;
 
     /// Maximum time a client may take to send a request head
     /// The time counts from the first byte, and for the first request of a connection from its accept. Further
