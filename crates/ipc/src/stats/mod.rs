@@ -173,6 +173,14 @@ numbers! {
         sum balanced_out,
         /// Connections that another driver of the process has accepted.
         sum balanced_in,
+        /// Connections that speak HTTP/2.
+        sum http2_connections,
+        /// Requests over HTTP/2 that were begun.
+        sum http2_streams,
+        /// Streams of HTTP/2 that were reset early, by the client or because of it.
+        sum http2_resets,
+        /// Connections closed because their client made the server work for no request.
+        sum http2_floods,
         /// Connections accepted from the socket of a driver that did not come to it.
         sum stall_takeovers,
         /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
