@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
-use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
+use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts};
 
 use crate::blocking_pool::BlockingPool;
 use crate::sync::invariant;
@@ -67,6 +67,8 @@ pub struct ExchangeRecord {
     pub class: queueing::Class,
     /// What it found when it came to its pool's queue.
     pub queued: Queued,
+    /// Its stream, where its connection has many.
+    pub stream: StreamFacts,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.
@@ -473,6 +475,7 @@ impl Recorder {
             id: ended.id.number(),
             phases: ended.phases,
             queued: ended.queued,
+            stream: ended.stream,
             client: ends.client_host.as_bytes(),
             peer: ends.peer_host.as_bytes(),
             status: ended.status,
@@ -512,6 +515,8 @@ fn fill_from_head<'a>(record: &mut Record<'a>, head: HeadView<'a>) {
     record.version = match head.index.version {
         http::Version::Http10 => b"HTTP/1.0",
         http::Version::Http11 => b"HTTP/1.1",
+        // As the logs of other servers have it; RFC 9110 section 2.5 has no minor version.
+        http::Version::Http2 => b"HTTP/2.0",
     };
     for (name, value) in head.headers() {
         match name.len() {

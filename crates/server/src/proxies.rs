@@ -63,14 +63,16 @@ pub(crate) enum Notice {
     StrangerSpeaksProxy,
     /// A client has as many requests under way as it may have.
     Crowded,
+    /// A client makes the server work for no request.
+    OddWork,
 }
 
 impl Notice {
-    const LEN: usize = 5;
+    const LEN: usize = 6;
 
     fn interval(self) -> Nanos {
         match self {
-            Notice::Crowded => Nanos::from_secs(1),
+            Notice::Crowded | Notice::OddWork => Nanos::from_secs(1),
             _ => Nanos::from_secs(3_600),
         }
     }

@@ -28,6 +28,7 @@ use queueing::FIRST_BYTE_GRACE;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::body::{IncomingBody, NoBody};
+use super::h2;
 use super::offloaded::{Offloaded, Overdue};
 use super::proxied::NoProxyHeader;
 use super::send::{ResponseSender, SendMonitor};
@@ -78,6 +79,8 @@ enum Step {
     LookUp(Box<Unfinished<Box<Lookup>>>),
     Send(Box<Unfinished<Parts>>),
     Then(Then),
+    /// The client speaks HTTP/2.
+    Http2,
 }
 
 /// A request that is not answered on the spot: its file has to be looked up, or the socket has not taken all parts of
@@ -139,6 +142,7 @@ impl H1 {
                     return Box::pin(self.connection.linger()).await;
                 }
                 Step::Then(Then::Close) => return,
+                Step::Http2 => return Box::pin(h2::serve(self.connection, self.buffer)).await,
             }
         }
     }
@@ -366,6 +370,10 @@ impl H1 {
             match head.parse(rest, &mut self.searched, &driver.config().limits) {
                 Ok(HeadStep::Complete) => {}
                 Ok(HeadStep::Partial) => return (used, Step::Then(Then::Receive)),
+                // The first line of HTTP/2 is none of HTTP/1: only what would be refused is looked at.
+                Err(_) if self.received == 0 && h2::begins(rest) && driver.config().http2.is_on => {
+                    return (used, Step::Http2);
+                }
                 Err(refusal) => {
                     self.connection.tell_of_proxy_header(rest);
                     // All input counts as used: nothing behind a head that is refused may be read as a request (RFC

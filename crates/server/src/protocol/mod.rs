@@ -4,7 +4,7 @@
 //! `Connection` is what all of them share: the transport, the deadline, the ways in which a wait may end, what
 //! becomes of a head, and the end of an exchange in the log. `body` stores what has come of a request's body,
 //! `offloaded` is an exchange that a worker has, `send` sends what a socket did not take. `h1` is one request at a
-//! time.
+//! time, `h2` many at once.
 
 mod body;
 mod offloaded;
@@ -12,6 +12,7 @@ mod proxied;
 mod send;
 
 mod h1;
+mod h2;
 #[cfg(feature = "faults")]
 mod interleaved;
 

@@ -156,6 +156,14 @@ impl Connection {
         self.driver.shared.log.error(Level::Warning, &text);
     }
 
+    /// A connection of HTTP/2 is closed because of what its client sends.
+    pub(super) fn tell_of_odd_work(&self, kind: &str) {
+        self.notice(Notice::OddWork, || {
+            let peer = self.peer_name();
+            format!("{peer} makes HTTP/2 work that serves no request (at last {kind}): closed")
+        });
+    }
+
     /// The text is made only where the log is to hear of it: a peer can cause it with each request.
     fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
         let shared = &self.driver.shared;

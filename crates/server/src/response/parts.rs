@@ -11,8 +11,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use files::{Part, ReplyBody};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::net::SendFlags;
 use telemetry::Nanos;
 
@@ -153,26 +154,49 @@ impl Parts {
         Ok((sent < offered, sent))
     }
 
-    /// Takes some of the front out as bytes, at most `most`; fails as `send` does.
-    #[cfg(feature = "faults")]
-    pub(crate) fn read(&mut self, most: usize) -> io::Result<Vec<u8>> {
-        use std::os::unix::fs::FileExt;
+    /// How many parts there are.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Takes some of the front out, at most `most` bytes, where that needs no disk; `None`: it does. Fails as `send`
+    /// does.
+    pub(crate) fn take_cached(&mut self, most: usize) -> io::Result<Option<Bytes>> {
+        self.take(most, ReadWriteFlags::NOWAIT)
+    }
+
+    /// As `take_cached`, on a thread that may wait for a disk.
+    pub(crate) fn take_waiting(&mut self, most: usize) -> io::Result<Bytes> {
+        let data = self.take(most, ReadWriteFlags::empty())?;
+        Ok(data.unwrap_or_default())
+    }
+
+    fn take(&mut self, most: usize, flags: ReadWriteFlags) -> io::Result<Option<Bytes>> {
         let data = match self.parts.front() {
-            None => return Ok(Vec::new()),
-            Some(Part::Memory(data)) => data[..data.len().min(most)].to_vec(),
+            None => Bytes::new(),
+            // By reference: its charge lives until the last piece is sent.
+            Some(Part::Memory(data)) => data.slice(..data.len().min(most)),
             Some(span) => {
                 let (file, offset, bytes) = unchanged(span)?;
                 let mut data = vec![0; bytes.min(most)];
-                let read = file.read_at(&mut data, offset)?;
+                let slices = &mut [io::IoSliceMut::new(&mut data)];
+                let read = retry_on_intr(|| rustix::io::preadv2(file, slices, offset, flags));
+                let read = match read {
+                    // A file system without the flag waits, as a cold page would.
+                    Err(Errno::AGAIN | Errno::OPNOTSUPP) if flags == ReadWriteFlags::NOWAIT => {
+                        return Ok(None);
+                    }
+                    read => read?,
+                };
                 if read == 0 && !data.is_empty() {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 data.truncate(read);
-                data
+                data.into()
             }
         };
         self.advance(data.len() as u64);
-        Ok(data)
+        Ok(Some(data))
     }
 
     /// Drops `sent` bytes from the front.

@@ -315,7 +315,7 @@ impl End {
         let mut state = self.state();
         state.check_sending()?;
         let room = state.to_client.room();
-        let data = parts.read(usize::try_from(most).unwrap_or(usize::MAX).min(room))?;
+        let data = parts.take_waiting(usize::try_from(most).unwrap_or(usize::MAX).min(room))?;
         state.to_client.put(&data);
         let progress = match state.to_client.room() {
             _ if parts.is_empty() => Progress::Done,
