@@ -169,8 +169,13 @@ impl<'py> Environs<'py> {
                 known.map_or_else(|| latin1(py, method), |index| self.methods[index].clone());
             environ.set_item(intern!(py, "REQUEST_METHOD"), method)?;
         }
-        if head.index.version == Version::Http10 {
-            environ.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0"))?;
+        let protocol = match head.index.version {
+            Version::Http11 => None,
+            Version::Http10 => Some(intern!(py, "HTTP/1.0")),
+            Version::Http2 => Some(intern!(py, "HTTP/2")),
+        };
+        if let Some(protocol) = protocol {
+            environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
         }
         let target = latin1(py, head.target());
         environ.set_item(intern!(py, "RAW_URI"), &target)?;
