@@ -20,6 +20,7 @@ import hyperframe.frame
 from serving import DEADLINE_S, Milepost
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+GOAWAY = 7
 #: A window that no test fills.
 WIDE = 2**30
 
@@ -71,6 +72,7 @@ class Http2:
         self.responses: dict[int, Response] = {}
         self.goaways: list[tuple[int, int]] = []
         self.is_closed = False
+        self.received = b""
         self.flush()
 
     def __enter__(self) -> Http2:
@@ -117,8 +119,19 @@ class Http2:
         if not data:
             self.is_closed = True
             raise Closed
-        for event in self.machine.receive_data(data):
-            self.take(event)
+        self.received += data
+        while len(self.received) >= 9:
+            end = 9 + int.from_bytes(self.received[:3], "big")
+            if len(self.received) < end:
+                break
+            frame, self.received = self.received[:end], self.received[end:]
+            # The state machine takes nothing behind a GOAWAY, where streams below it still end.
+            if frame[3] == GOAWAY:
+                last, code = (int.from_bytes(frame[at : at + 4], "big") for at in (9, 13))
+                self.goaways.append((code, last))
+                continue
+            for event in self.machine.receive_data(frame):
+                self.take(event)
         self.flush()
 
     def take(self, event: h2.events.Event) -> None:
@@ -138,8 +151,6 @@ class Http2:
             response.is_ended = True
         elif isinstance(event, h2.events.StreamReset):
             response.reset = int(event.error_code or 0)
-        elif isinstance(event, h2.events.ConnectionTerminated):
-            self.goaways.append((int(event.error_code or 0), event.last_stream_id or 0))
 
     def until(self, condition: Callable[[], object]) -> None:
         """Read until something holds."""

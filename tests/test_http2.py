@@ -16,7 +16,7 @@ import hyperframe.frame as frames
 import pytest
 from http2 import Closed, Http2, Response
 
-from serving import DEADLINE_S, Milepost, until
+from serving import DEADLINE_S, Milepost
 from supervising import Supervised
 
 PROTOCOL_ERROR = 0x1
@@ -135,7 +135,7 @@ def test_an_upgrade_from_http_1_is_not_taken(zoo: Milepost) -> None:
 
 MALFORMED = [
     ([("host", "other.example")], 400),
-    ([("x-blank", " a")], None),
+    ([("x-blank", " a")], 400),
     ([("connection", "close")], None),
     ([("te", "gzip")], None),
     ([("Upper", "1")], None),
@@ -168,7 +168,7 @@ def test_what_is_malformed_is_refused_and_other_streams_go_on(
 
 def test_too_many_fields_are_refused_crumbs_included(client: Http2) -> None:
     assert client.ask("/hello", *[("cookie", "a")] * 101).status == 431
-    assert client.ask("/hello", ("x-long", "a" * 40_000)).status == 431
+    assert client.ask("/hello", ("x-long", "a" * 20_000)).status == 431
     assert client.ask("/hello", *[("cookie", "a")] * 100).status == 200
 
 
@@ -183,7 +183,13 @@ def test_a_body_beyond_its_bound_is_refused(tmp_path: Path, serve: Callable[...,
         client.machine.send_data(stream, b"x" * 16_000)
         client.flush()
         for _ in range(8):
-            client.until(lambda: client.machine.local_flow_control_window(stream) >= 16_000)
+            # A refusal comes while the window is shut.
+            client.until(
+                lambda: (
+                    client.responses[stream].status
+                    or client.machine.local_flow_control_window(stream) >= 16_000
+                )
+            )
             if client.responses[stream].status:
                 break
             client.machine.send_data(stream, b"x" * 16_000)
@@ -353,10 +359,10 @@ def test_a_bad_preface_is_answered_by_a_goaway(zoo: Milepost) -> None:
 
 
 def test_http2_can_be_off(tmp_path: Path, serve: Callable[..., Milepost]) -> None:
-    server = serve("zoo:app", "--http2", "off")
+    server = serve("zoo:app", "--http2=false")
     with server.connect() as client:
         client.sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        assert client.sock.recv(100).startswith(b"HTTP/1.1 400 ")
+        assert client.sock.recv(100).startswith(b"HTTP/1.1 505 ")
     server.count()
 
 
@@ -386,6 +392,11 @@ def test_a_server_that_stops_serves_what_was_begun(tmp_path: Path, serve: Callab
         assert json.loads(client.response(stream).body)["bytes"] == 3
         client.until_closed()
         assert client.goaways[0][0] == NO_ERROR
+    assert server.wait() == 0
+
+
+def children(server: Milepost) -> set[int]:
+    return {int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()}
 
 
 def test_a_reload_loses_no_request(supervise: Callable[..., Supervised]) -> None:
@@ -404,9 +415,9 @@ def test_a_reload_loses_no_request(supervise: Callable[..., Supervised]) -> None
                 answered += 1
                 if client.goaways:
                     break
-        if server.serving_pid != before:
+        if before not in children(server):
             break
-    assert answered and until(lambda: server.serving_pid != before)
+    assert answered and before not in children(server)
 
 
 def test_an_idle_connection_is_asked_to_go(tmp_path: Path, serve: Callable[..., Milepost]) -> None:

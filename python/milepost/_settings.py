@@ -64,6 +64,8 @@ class Settings(TypedDict, total=False):
     """Time the kernel holds a connection without data; 0 is off."""
     nodelay: bool
     """Set TCP_NODELAY on accepted connections."""
+    http2: bool
+    """Accept HTTP/2."""
     connections_max: int
     """Maximum number of open connections of each process."""
     reuseport_steering: Literal["hash", "cpu"]
@@ -146,6 +148,8 @@ class Settings(TypedDict, total=False):
     """Maximum length of a chunk's size line, with extensions."""
     trailer_bytes_max: float | str
     """Maximum size of the trailer fields after a chunked body."""
+    http2_streams_max: int
+    """Maximum number of requests under way on one HTTP/2 connection."""
     head_timeout: float | str
     """Maximum time a client may take to send a request head."""
     body_timeout: float | str

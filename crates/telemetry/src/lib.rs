@@ -13,6 +13,7 @@ mod path;
 mod percentile;
 mod reading;
 mod record;
+mod stream_facts;
 mod text;
 mod time;
 pub mod timing;
@@ -23,9 +24,9 @@ pub use path::{folded_segment, push_folded};
 pub use percentile::{nearest_rank, share_of_rank};
 pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
 pub use record::{
-    Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, ResetBy, Spans,
-    StreamFacts, made_id,
+    Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, Spans, made_id,
 };
+pub use stream_facts::{ResetBy, StreamFacts};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
 };

@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Histogram, Nanos, Stamp};
+use crate::{Histogram, Nanos, ResetBy, Stamp, StreamFacts};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -226,46 +226,6 @@ impl Queued {
     /// Whether it came to a pool's queue at all.
     pub const fn is_known(&self) -> bool {
         self.threads > 0
-    }
-}
-
-/// What is known of the stream of an exchange, where its connection has many; all zero where it has one.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct StreamFacts {
-    /// Its number on the connection; 0 for none.
-    pub number: u32,
-    /// Which end reset it.
-    pub reset_by: ResetBy,
-    /// For which reason, by its number.
-    pub reset_code: u32,
-    /// The part of `send` that the client kept the stream's own window shut.
-    pub blocked_stream: Nanos,
-    /// The part of `send` that the connection was waited for: its window, its socket, or the turns of other streams.
-    pub blocked_connection: Nanos,
-}
-
-/// Which end reset a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ResetBy {
-    /// None.
-    #[default]
-    None,
-    /// The client.
-    Client,
-    /// The server, because the client broke a rule or the response could not be completed.
-    Server,
-}
-
-impl ResetBy {
-    const ALL: [ResetBy; 3] = [ResetBy::None, ResetBy::Client, ResetBy::Server];
-
-    /// The word in the log.
-    pub const fn text(self) -> &'static str {
-        match self {
-            ResetBy::None => "",
-            ResetBy::Client => "client",
-            ResetBy::Server => "server",
-        }
     }
 }
 

@@ -174,7 +174,7 @@ settings! {
     nodelay in Listening { default: "true" } = switch() => config.listen.nodelay;
     /// Accept HTTP/2
     /// On plain listeners from clients that begin with it (prior knowledge), with TLS by ALPN. Without it, such
-    /// clients get 400, and TLS clients HTTP/1.1.
+    /// clients get 505, and TLS clients HTTP/1.1.
     http2 in Listening { default: "true" } = switch() => config.http2.is_on;
     /// Maximum number of open connections of each process
     /// At the limit the server closes idle connections first, and answers 503 to connections that sent nothing

@@ -17,7 +17,7 @@ use super::PREFACE;
 use super::departure::{Departure, Leaving};
 use super::mux::{StreamMux, UPLOAD_WINDOWS};
 use super::odd_work::Verdict;
-use super::pipe::{FrameEvent, FrameNote, Pipe, pipe};
+use super::pipe::{CodecPipe, FrameEvent, FrameNote, pipe};
 use super::scan;
 use super::stream::{StreamFuture, StreamTask};
 use crate::driver::ServingState;
@@ -67,7 +67,7 @@ pub(in crate::protocol) async fn serve(connection: Connection, first: Vec<u8>) {
 /// The task of a connection.
 pub(super) struct Http2 {
     pub(super) mux: Rc<StreamMux>,
-    pub(super) codec: Codec<Pipe, Bytes>,
+    pub(super) codec: Codec<CodecPipe, Bytes>,
     tasks: FuturesUnordered<StreamFuture>,
     /// Highest number of a stream that was begun.
     last_stream: u32,
@@ -89,7 +89,7 @@ pub(super) struct Http2 {
     /// Since when nothing is served.
     idle_since: Stamp,
     /// There is more to do at once, behind the other connections.
-    has_more: bool,
+    pub(super) has_more: bool,
 }
 
 /// Waits for the rest of the preface.
@@ -124,7 +124,7 @@ async fn receive_preface(mux: &StreamMux, received: &mut Vec<u8>) -> Result<(), 
 }
 
 /// The crate's side of a connection whose preface is there.
-fn handshake(mux: &StreamMux, pipe: Pipe) -> Option<Codec<Pipe, Bytes>> {
+fn handshake(mux: &StreamMux, pipe: CodecPipe) -> Option<Codec<CodecPipe, Bytes>> {
     let config = mux.connection.driver.config();
     let (stream_window, connection_window) = UPLOAD_WINDOWS[0];
     let mut handshake = Builder::new()
@@ -151,7 +151,7 @@ fn header_list_bytes_max(config: &Config) -> u32 {
 }
 
 impl Http2 {
-    fn new(mux: Rc<StreamMux>, codec: Codec<Pipe, Bytes>) -> Self {
+    fn new(mux: Rc<StreamMux>, codec: Codec<CodecPipe, Bytes>) -> Self {
         let now = telemetry::now();
         Self {
             mux,
@@ -176,10 +176,10 @@ impl Http2 {
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Departure> {
         let now = telemetry::now();
         self.mux.connection.driver.flush_due(now);
+        self.has_more = false;
         if let Some(woken) = self.mux.connection.take_fired() {
             self.heed(woken, now);
         }
-        self.has_more = false;
         if self.mux.over().is_none() {
             self.read(context, now);
             self.call_all(context, now);
@@ -239,9 +239,7 @@ impl Http2 {
             if !(self.mux.take_moved() || more) || self.closed || self.mux.over().is_some() {
                 break;
             }
-            self.has_more = true;
         }
-        self.has_more &= self.mux.take_moved();
         // What the streams gave last.
         self.call_codec(now, &mut streams_left);
         self.take_events(now);
@@ -406,12 +404,17 @@ impl Http2 {
                 }
             }
         }
-        if !self.mux.pipe.has_output() {
+        if !self.has_unsent_output() {
             self.monitor = None;
             // There is room again for what was held back.
             self.has_more |= self.mux.has_waiting_turns() && self.mux.window() > 0;
         }
         self.mux.finish_endings(None, now);
+    }
+
+    /// Whether bytes wait for the client's socket.
+    fn has_unsent_output(&self) -> bool {
+        self.mux.pipe.has_output()
     }
 
     /// Registers for what comes next, and says until when it is waited for.
@@ -444,7 +447,7 @@ impl Http2 {
     /// Whether nothing is served or received.
     pub(super) fn is_idle(&self) -> bool {
         let is_quiet = self.tasks.is_empty() && self.mux.endings.borrow().is_empty();
-        is_quiet && self.block_since.is_none() && !self.mux.pipe.has_output()
+        is_quiet && self.block_since.is_none() && !self.has_unsent_output()
     }
 
     fn deadline(&mut self, now: Stamp) -> Stamp {
@@ -540,7 +543,7 @@ impl Http2 {
     fn departure(&mut self, context: &mut Context<'_>) -> Option<Departure> {
         let driver = &self.mux.connection.driver;
         if self.closed && self.mux.over().is_none() {
-            if self.mux.pipe.has_output() {
+            if self.has_unsent_output() {
                 return None;
             }
             // Streams that are left are those that the crate has given up.

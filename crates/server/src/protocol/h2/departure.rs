@@ -55,7 +55,7 @@ impl Http2 {
         if self.leaving == Leaving::No && !self.closed {
             self.leaving = Leaving::Since(now);
             self.codec.graceful_shutdown();
-            self.mux.has_moved();
+            self.has_more = true;
         }
     }
 
@@ -79,7 +79,7 @@ impl Http2 {
         if self.leaving != Leaving::Now && !self.closed {
             self.leaving = Leaving::Now;
             self.codec.abrupt_shutdown(reason);
-            self.mux.has_moved();
+            self.has_more = true;
         }
     }
 

@@ -3,6 +3,7 @@
 //! Takes a request as the crate has decoded it, gives its head, judged; takes the head of a response, gives it as
 //! the crate encodes it. Knows no stream.
 
+use bytes::Bytes;
 use http::{BodyState, FieldLines, HeadIndex, Limits};
 use http_types::header::{HeaderMap, HeaderName, HeaderValue};
 use http_types::{Request, Response, StatusCode};
@@ -71,13 +72,17 @@ pub(super) fn response(head: &ResponseHead) -> Response<()> {
 
 fn append(map: &mut HeaderMap, fields: &FieldLines) {
     map.reserve(FIELDS_LEN_EXPECTED);
+    let text = fields.as_bytes();
+    // One copy for all values, which the map has by reference: one allocation in the place of one for each.
+    let shared = Bytes::copy_from_slice(text);
     for (name, value) in fields.iter() {
         if http::is_connection_field(name) {
             continue;
         }
         // Lines of a response are made of valid names and values only.
-        let name = HeaderName::from_bytes(name);
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+        let start = value.as_ptr().addr() - text.as_ptr().addr();
+        let value = HeaderValue::from_maybe_shared(shared.slice(start..start + value.len()));
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
             // Beyond 32,768 fields; no client takes so many.
             let _ = map.try_append(name, value);
         }

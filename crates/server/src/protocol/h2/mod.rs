@@ -37,8 +37,7 @@ pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The first line of it, which no request of HTTP/1 begins with.
 const PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
-/// Whether the first bytes of a connection are those of HTTP/2, as far as they tell.
+/// Whether the first bytes of a connection are those of HTTP/2: what follows the line is judged by it.
 pub(super) fn begins(bytes: &[u8]) -> bool {
-    let len = bytes.len().min(PREFACE.len());
-    len >= PREFACE_LINE.len() && bytes[..len] == PREFACE[..len]
+    bytes.starts_with(PREFACE_LINE)
 }

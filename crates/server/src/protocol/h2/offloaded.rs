@@ -162,7 +162,7 @@ impl StreamTask {
         match ended {
             Ok((mut sending, is_bodiless)) => {
                 match self.send_given(offloaded, &mut sending, is_bodiless).await {
-                    Ok(finished) => self.end_sent(finished, &mut sending, is_bodiless),
+                    Ok(finished) => self.end_sent(finished, &mut sending, is_bodiless).await,
                     Err(stop) => self.end_unsent(stop, offloaded, Some(&mut sending)).await,
                 }
             }
@@ -239,7 +239,7 @@ impl StreamTask {
     }
 
     /// Ends an exchange of which everything was sent but the end.
-    fn end_sent(&mut self, sent: Sent, sending: &mut StreamSender, is_bodiless: bool) {
+    async fn end_sent(&mut self, sent: Sent, sending: &mut StreamSender, is_bodiless: bool) {
         let Sent { finished, last } = sent;
         let is_good = is_end(&finished);
         let mut exchange = finished.exchange;
@@ -247,6 +247,8 @@ impl StreamTask {
             (true, true) => Ok(()),
             (true, false) => sending.send_end(),
             (false, _) => {
+                // In another turn: the crate drops what it has not written of a stream that is reset.
+                tokio::task::yield_now().await;
                 self.respond.send_reset(Reason::INTERNAL_ERROR);
                 Ok(())
             }
@@ -271,13 +273,14 @@ impl StreamTask {
             && stream.is_whole(sent_bytes)
             && let Some(sending) = sending
         {
+            // All of it is out but its end.
             return match offloaded.take_over(stop) {
                 Ok(finished) => {
                     let sent = Sent {
                         finished,
                         last: Last::No,
                     };
-                    self.end_sent(sent, sending, false);
+                    self.end_sent(sent, sending, false).await;
                 }
                 Err(_) => {
                     let _ = sending.send_end();
@@ -286,11 +289,15 @@ impl StreamTask {
                 }
             };
         }
+        if let Some(sending) = sending {
+            sending.note_blocked(&mut offloaded.record);
+        }
         offloaded.abandon();
         self.stop(stop, reason_of(stop));
         match self.finished(offloaded).await {
             Ok(Finished { mut exchange, .. }) => {
                 exchange.record.end_as(stop.ending, stop.cause);
+                exchange.record.stream = offloaded.record.stream;
                 self.note_reset(&mut exchange.record);
                 self.mux.connection.end_exchange(exchange, sent_bytes);
             }

@@ -27,7 +27,7 @@ const SETTING_BYTES: usize = 6;
 const NO_RFC7540_PRIORITIES: [u8; SETTING_BYTES] = [0, 9, 0, 0, 0, 1];
 
 /// The crate's end.
-pub(super) struct Pipe(Rc<RefCell<PipeState>>);
+pub(super) struct CodecPipe(Rc<RefCell<PipeState>>);
 
 /// The connection's end.
 #[derive(Clone)]
@@ -76,9 +76,9 @@ struct PipeState {
 }
 
 /// Both ends of a new pipe.
-pub(super) fn pipe() -> (Pipe, PipeEnd) {
+pub(super) fn pipe() -> (CodecPipe, PipeEnd) {
     let state = Rc::<RefCell<PipeState>>::default();
-    (Pipe(Rc::clone(&state)), PipeEnd(state))
+    (CodecPipe(Rc::clone(&state)), PipeEnd(state))
 }
 
 impl PipeEnd {
@@ -263,7 +263,7 @@ impl FrameNote {
     }
 }
 
-impl AsyncRead for Pipe {
+impl AsyncRead for CodecPipe {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -286,7 +286,7 @@ impl AsyncRead for Pipe {
     }
 }
 
-impl AsyncWrite for Pipe {
+impl AsyncWrite for CodecPipe {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -333,7 +333,7 @@ mod tests {
         frame
     }
 
-    fn read(pipe: &mut Pipe) -> Vec<u8> {
+    fn read(pipe: &mut CodecPipe) -> Vec<u8> {
         let context = &mut Context::from_waker(Waker::noop());
         let mut memory = [0; 64];
         let mut all = Vec::new();
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    fn write(pipe: &mut Pipe, bytes: &[u8]) -> Poll<usize> {
+    fn write(pipe: &mut CodecPipe, bytes: &[u8]) -> Poll<usize> {
         let context = &mut Context::from_waker(Waker::noop());
         Pin::new(pipe)
             .poll_write(context, bytes)

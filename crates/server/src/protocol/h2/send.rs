@@ -71,8 +71,7 @@ impl StreamSender {
     /// The crate has all of the response, or will not get more: its exchange ends as soon as the kernel has it.
     pub(super) fn end(&self, task: &mut StreamTask, mut record: ExchangeRecord, head: EndedHead) {
         record.sent_bytes = self.sent;
-        record.stream.blocked_stream = self.blocked.stream;
-        record.stream.blocked_connection = self.blocked.connection;
+        self.note_blocked(&mut record);
         task.note_reset(&mut record);
         task.mux.end_when_sent(StreamEnding {
             record,
@@ -80,6 +79,12 @@ impl StreamSender {
             until: None,
             _permit: task.permit.take(),
         });
+    }
+
+    /// Notes in a record what has blocked the response.
+    pub(super) fn note_blocked(&self, record: &mut ExchangeRecord) {
+        record.stream.blocked_stream = self.blocked.stream;
+        record.stream.blocked_connection = self.blocked.connection;
     }
 
     /// Gives the crate the end of the stream.
@@ -207,6 +212,9 @@ impl StreamTask {
             if capacity > 0 {
                 // What it does not get now it asks for again: others may be more urgent by then.
                 sending.send.reserve_capacity(capacity);
+                if let Some(limit) = &mut sending.limit {
+                    limit.give_back((want - capacity) as u64);
+                }
                 return Ok(capacity);
             }
             if self.mux.window() > 0 {
