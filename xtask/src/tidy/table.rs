@@ -188,12 +188,20 @@ pub(super) const THREADS: [(&str, &str); 4] = [
 ];
 
 /// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
-pub(super) const LINE_END_PLACES: [(&str, &str); 7] = [
+pub(super) const LINE_END_PLACES: [(&str, &str); 9] = [
     (
         "crates/http/src/response.rs",
         "behind a field and a status line, at a head's end, around a chunk",
     ),
     ("crates/http/src/head.rs", "a parser looks for it"),
+    (
+        "crates/http/src/decoded.rs",
+        "around the fields of a request that the judge of HTTP/1 reads next",
+    ),
+    (
+        "crates/server/src/protocol/h2/mod.rs",
+        "what clients of HTTP/2 begin with, RFC 9113 section 3.4",
+    ),
     ("crates/http/src/proxy_protocol.rs", "a parser looks for it"),
     ("crates/http/src/scan.rs", "a parser looks for it"),
     (

@@ -46,7 +46,7 @@ pub(super) fn request_line<T>(request: &Request<T>) -> Vec<u8> {
         .uri()
         .path_and_query()
         .map_or("*", |path| path.as_str());
-    format!("{} {path} HTTP/2.0\r\n", request.method()).into_bytes()
+    format!("{} {path} HTTP/2.0", request.method()).into_bytes()
 }
 
 /// What the request says of its priority.
