@@ -145,12 +145,31 @@ impl StreamTask {
         let end = reset.is_none();
         if is_whole || (end && sending.send_at_once(&self, &mut parts)) {
             sending.end(&mut self, record, EndedHead::Head(owned));
-            return None;
+            let body = self.body.take()?;
+            return Some(Box::pin(async move { self.discard(body).await }));
         }
         Some(Box::pin(async move {
             self.enter().await;
             self.send_rest(sending, parts, record, owned, reset).await;
+            if let Some(body) = self.body.take() {
+                self.discard(body).await;
+            }
         }))
+    }
+
+    /// Throws away what still comes of a body that nobody reads, for a while and within the window that it has: a body
+    /// that ends by then needs no reset, and one that is not as its head says is still found. Behind it, the crate
+    /// resets the stream by NO_ERROR (RFC 9113 section 8.1).
+    async fn discard(&self, mut body: RecvStream) {
+        self.enter().await;
+        let until = telemetry::now().plus(self.driver.config().timeouts.linger);
+        loop {
+            let look = |context: &mut Context<'_>| data_of(&mut body, context);
+            match self.wait(until, Interrupts::Any, look).await {
+                Ok(Some(Ok(_))) => {}
+                Ok(Some(Err(_)) | None) | Err(_) => return,
+            }
+        }
     }
 
     /// The response with a file, once a thread that may wait for its storage has looked it up.
