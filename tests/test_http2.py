@@ -351,6 +351,25 @@ def test_a_flood_ends_its_connection_and_takes_bounded_memory(
         assert last.ask("/hello").status == 200
 
 
+def test_stalled_streams_of_a_file_hold_no_bytes_of_it(
+    tmp_path: Path, serve: Callable[..., Milepost]
+) -> None:
+    """By the formula of ARCHITECTURE.md a stream that has sent nothing holds its head and no piece."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "large.bin").write_bytes(b"x" * 3 * MIB)
+    server = serve("--static", f"/={tmp_path / 'files'}", "--access-log", "/dev/null", log=None)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Http2(server)).ask("/large.bin")
+        before = rss_bytes(server.serving_pid)
+        for _ in range(10):
+            client = stack.enter_context(Http2(server, window=0))
+            streams = [client.begin("/large.bin") for _ in range(100)]
+            client.until(
+                lambda client=client, streams=streams: all(client.responses[it].status for it in streams)
+            )
+        assert rss_bytes(server.serving_pid) - before < 10 * (128 << 10) + 1000 * (8 << 10)
+
+
 def test_a_bad_preface_is_answered_by_a_goaway(zoo: Milepost) -> None:
     with zoo.connect() as client:
         client.sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\x00")
