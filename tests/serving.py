@@ -17,6 +17,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -71,8 +72,11 @@ class Milepost:
         env: dict[str, str] | None = None,
         command: Sequence[str] = (str(COMMAND),),
         pass_fds: Sequence[int] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.folder = folder
+        #: With what our clients speak TLS, where the server does.
+        self.tls = tls
         self.log = folder / log if log else None
         #: Replies received by our clients, which is how many access lines there must be at the end.
         self.exchanges = 0
@@ -122,7 +126,8 @@ class Milepost:
         """Where it listens: host and port, or the path of a unix socket."""
         if self.url.startswith("unix:"):
             return self.url.removeprefix("unix:")
-        host, _, port = self.url.removeprefix("http://").rstrip("/").rpartition(":")
+        address = self.url.removeprefix("http://").removeprefix("https://")
+        host, _, port = address.rstrip("/").rpartition(":")
         return host.strip("[]"), int(port)
 
     @property
@@ -150,6 +155,8 @@ class Milepost:
         sock.connect(address)
         if family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls:
+            sock = self.tls.wrap_socket(sock, server_hostname="localhost")
         return Client(sock, self.count)
 
     def count(self, exchanges: int = 1) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import milepost
 import pytest
 
+from certificates import Authority, meet
 from raw import CutShort
 from serving import DEADLINE_S, environment, free_port, run, until
 from supervising import (
@@ -140,6 +141,20 @@ def test_it_binds_a_privileged_port_and_then_drops_its_rights(public: Path) -> N
         # New sockets of a port that it could not bind any more: it has them already.
         server.done("reload")
         assert server.answers()[0] == "one"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_key_that_only_root_may_read_serves_another_user(public: Path) -> None:
+    write_app(public)
+    authority = Authority(public)
+    command, env = everybodys(public)
+    flags = ("app:app", *authority.flags("shop", "shop.example"), "--user", "nobody")
+    with Supervised(public, *flags, log=None, command=command, env=env) as server:
+        assert meet(server, authority.context()).reply.status == 200
+        # The key cannot be read again: new processes get what the first ones have.
+        assert "serves with" in server.done("reload")
+        assert "the certificates stay as they were" in server.errors
+        assert meet(server, authority.context()).reply.status == 200
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its group")

@@ -88,8 +88,8 @@ REFUSED = [
         "myapp:app --root-path /shop --bind unix:app.sock",
     ),
     (
-        "gunicorn with certificates, in the background",
-        "--certfile=server.crt --keyfile=server.key --daemon --pid app.pid app:app",
+        "gunicorn with ciphers, in the background",
+        "--ciphers=HIGH --daemon --pid app.pid app:app",
         "app:app --pid-file app.pid",
     ),
 ]
@@ -181,9 +181,9 @@ def test_variables_come_in_their_order(folder: Path) -> None:
 
 
 def test_flags_in_a_variable_are_refused_like_others(folder: Path) -> None:
-    done = run(folder, "app:app", GUNICORN_CMD_ARGS="--certfile a.pem --threads 2")
+    done = run(folder, "app:app", GUNICORN_CMD_ARGS="--ciphers HIGH --threads 2")
     assert done.returncode == 2
-    assert "`GUNICORN_CMD_ARGS`: `--certfile`: there is no TLS" in done.stderr
+    assert "`GUNICORN_CMD_ARGS`: `--ciphers`: the cipher suites cannot be chosen" in done.stderr
     assert done.stderr.endswith("  GUNICORN_CMD_ARGS='--threads 2'\n"), done.stderr
 
 
@@ -201,7 +201,7 @@ raw_env = ["SHOP=1"]
 errorlog = "-"
 loglevel = "debug"
 access_log_format = '%(h)s "%(r)s" %(s)s %(L)s'
-certfile = "a.pem"
+ciphers = "HIGH"
 def post_fork(server, worker):
     pass
 """
@@ -212,9 +212,14 @@ def test_a_configuration_of_gunicorn_is_converted(folder: Path) -> None:
     done = run(folder, "convert", "gunicorn.conf.py", COUNT="5")
     assert done.returncode == 1, done
     names = re.findall(r"milepost: `(\w+)` has no counterpart: ", done.stderr)
-    assert names == ["post_fork", "certfile"]
+    assert names == ["post_fork", "ciphers"]
     text = (folder / "milepost.toml").read_text()
-    for line in ("processes = 5", 'env = "SHOP=1"', 'umask = "007"', 'error_log_level = "info"'):
+    for line in (
+        "processes = 5",
+        'env = "SHOP=1"',
+        'umask = "007"',
+        'error_log_level = "info"',
+    ):
         assert f"\n{line}\n" in text, text
     checked = run(folder, "check", "app:app", "-c", "milepost.toml")
     assert checked.returncode == 0, checked.stderr

@@ -9,10 +9,21 @@ set -u
 cd "$root" || exit 2
 
 need_toolchains redis-server postgres mmdebstrap
+sh tools/pebble.sh
 results=$(mktemp -d) || exit 2
 trap 'rm -rf "$results"' EXIT
 cat tests/requirements.txt tests/requirements-conformance.txt >"$results/requirements.txt"
 venv=$(venv conformance "$PYTHON" "$results/requirements.txt") || exit 2
+
+sslyze=$(venv sslyze "$PYTHON" tests/requirements-sslyze.txt) || exit 2
+export SSLYZE="$sslyze/bin/sslyze"
+
+# h2spec comes by Go's own client; without Go its test is skipped, and says so.
+if ! command -v h2spec >/dev/null 2>&1 && command -v go >/dev/null 2>&1; then
+    GOBIN="$cache/go-bin" go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible || say "h2spec could not be installed"
+fi
+PATH="$cache/go-bin:$PATH"
+export PATH
 
 MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
     "$venv/bin/python" -m pip wheel -q --no-deps --wheel-dir "$results/wheel" "$root" || exit 2

@@ -114,9 +114,9 @@ pytest() {
 # What supervisor, files, logs, load generator, simulator and documentation do is the same whatever interpreter
 # there is, and was tested a step before.
 without_interpreter() {
-    for noun in control scale spread recycling reload_numbers systemd container counters upgrade \
+    for noun in http2 control scale spread recycling reload_numbers systemd container counters upgrade \
         log_daemons log_numbers files static_complete descriptors http_refusals bad_input lab whatif \
-        deploy docs_claims docs_links documented_settings init examples django_command; do
+        certificates deploy docs_claims docs_links documented_settings init examples django_command; do
         printf -- '--ignore-glob */test_%s.py ' "$noun"
     done
     printf -- '--ignore-glob */test_bench*.py '

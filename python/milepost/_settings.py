@@ -64,12 +64,56 @@ class Settings(TypedDict, total=False):
     """Time the kernel holds a connection without data; 0 is off."""
     nodelay: bool
     """Set TCP_NODELAY on accepted connections."""
+    http2: bool
+    """Accept HTTP/2."""
     connections_max: int
     """Maximum number of open connections of each process."""
     reuseport_steering: Literal["hash", "cpu"]
     """Choice of the driver for a TCP connection: hash or cpu."""
     accept_stall_timeout: float | str
     """Time after which other drivers accept for a stalled driver."""
+    domain: Text | Sequence[Text]
+    """Name to serve over HTTPS with an automatic certificate (repeatable)."""
+    acme_terms: bool
+    """Agree to the terms of service of the certificate authority."""
+    acme_email: Text
+    """E-mail address for messages of the certificate authority, or off."""
+    acme_directory: Text
+    """URL of the certificate authority's ACME directory."""
+    acme_staging: Text
+    """URL of the ACME directory that a second try goes to first, auto or off."""
+    acme_ca: Text
+    """File with the roots of a private certificate authority, or off."""
+    acme_challenges: Text | Sequence[str]
+    """Challenges that prove the names to the authority, the preferred first."""
+    acme_storage: Text
+    """Folder for certificates, keys and accounts, or auto."""
+    tls_cert: Text
+    """Certificate chain in PEM: the server speaks TLS."""
+    tls_key: Text
+    """Private key of `tls_cert`, in PEM."""
+    tls_key_password_file: Text
+    """File with the password of the private key, or env:NAME for a variable."""
+    tls_unknown_name: Literal["default", "reject"]
+    """Certificate for names that no certificate is for: default or reject."""
+    tls_versions: Text | Sequence[str]
+    """Versions of TLS."""
+    tls_client_ca: Text
+    """Authorities whose client certificates are accepted, in PEM."""
+    tls_client_auth: Literal["require", "request"]
+    """Whether clients must show a certificate: require or request."""
+    tls_crl: Text
+    """Revoked client certificates, as lists (CRL) of their authorities."""
+    tls_ocsp: Text
+    """OCSP response to staple to the certificate, in DER."""
+    tls_ticket_keys: Text
+    """File with the keys of session tickets, or auto."""
+    https_redirect: Text
+    """Redirect requests over plain HTTP to HTTPS: on, off, or the port of HTTPS."""
+    hsts: Text
+    """Time that browsers use HTTPS only (Strict-Transport-Security), or off."""
+    tls_handshake_timeout: float | str
+    """Maximum time a client may take for the TLS handshake."""
     trusted_proxies: Text | Sequence[str]
     """Proxies whose word about their clients is believed."""
     trusted_proxy_groups: Text | Sequence[str]
@@ -146,6 +190,8 @@ class Settings(TypedDict, total=False):
     """Maximum length of a chunk's size line, with extensions."""
     trailer_bytes_max: float | str
     """Maximum size of the trailer fields after a chunked body."""
+    http2_streams_max: int
+    """Maximum number of requests under way on one HTTP/2 connection."""
     head_timeout: float | str
     """Maximum time a client may take to send a request head."""
     body_timeout: float | str

@@ -15,6 +15,8 @@ NAVIGATION = {
         "docs/guide/examples",
         "docs/guide/django",
         "docs/guide/deploy",
+        "docs/guide/automatic-certificates",
+        "docs/guide/tls",
         "docs/guide/wsgi",
     ],
     "Logs and reports": [

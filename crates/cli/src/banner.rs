@@ -9,7 +9,7 @@ use config::typed::{
     AccessLog, App, Config, ControlConfig, ErrorLog, ErrorLogForm, Level, Levels, LogForm,
     LogTarget, Logs, PoolConfig,
 };
-use supervisor::control::status::AddressStatus;
+use supervisor::control::status::{AddressStatus, CertificateStatus};
 
 use crate::command::VERSION;
 
@@ -17,6 +17,7 @@ use crate::command::VERSION;
 pub(crate) struct Facts<'f> {
     pub config: &'f Config,
     pub listening: &'f [AddressStatus],
+    pub certificates: &'f [CertificateStatus],
     pub python: Option<String>,
     pub pid: u32,
     pub notes: &'f [String],
@@ -34,6 +35,7 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
             width = name.len()
         ));
     }
+    lines.extend(certificates(facts.certificates));
     lines.extend(served(facts.config, facts.python.as_deref()));
     lines.push(row("process", &processes(facts)));
     lines.extend(logs(&facts.config.logs));
@@ -43,8 +45,14 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
 }
 
 /// What `check` says about a good configuration.
-pub(crate) fn summary(config: &Config, python: Option<&str>, notes: &[String]) -> String {
+pub(crate) fn summary(
+    config: &Config,
+    certificates_read: &[CertificateStatus],
+    python: Option<&str>,
+    notes: &[String],
+) -> String {
     let mut lines = vec!["configuration is good".to_owned()];
+    lines.extend(certificates(certificates_read));
     lines.extend(served(config, python));
     lines.extend(logs(&config.logs));
     lines.extend(notes.iter().map(|note| row("note", note)));
@@ -58,6 +66,11 @@ pub(crate) fn app_name(app: &App) -> String {
         "" => app.module.clone(),
         attribute => format!("{}:{attribute}{call}", app.module),
     }
+}
+
+/// `shop.example, *.shop.example, by Let's Encrypt, until 2026-12-04 12:00 UTC`
+fn certificates(all: &[CertificateStatus]) -> Vec<String> {
+    all.iter().map(|one| row("tls", &one.to_string())).collect()
 }
 
 fn row(label: &str, text: &str) -> String {
@@ -279,6 +292,12 @@ mod tests {
                 listening("http://127.0.0.1:8000", 4096),
                 listening("unix:/run/x.sock", 4096),
             ],
+            certificates: &[CertificateStatus {
+                names: vec!["shop.example".into(), "*.shop.example".into()],
+                issuer: "Test CA".into(),
+                ends: "2026-12-04 12:00 UTC".into(),
+                ..CertificateStatus::default()
+            }],
             python: Some("CPython 3.11.7 (GIL)".into()),
             pid: 42,
             notes: &[],
@@ -286,6 +305,7 @@ mod tests {
         let expect = format!(
             "milepost {VERSION} listening on http://127.0.0.1:8000\n\
              {:width$} listening on unix:/run/x.sock\n  \
+               tls      shop.example, *.shop.example, by Test CA, until 2026-12-04 12:00 UTC\n  \
                app      bookshop:app on 4 threads, CPython 3.11.7 (GIL)\n  \
                files    /static from ./static\n  \
                files    / from pub\n  \
@@ -342,6 +362,7 @@ mod tests {
                 listening("http://[::1]:1", 4096),
                 listening("http://[::1]:2", 128),
             ],
+            certificates: &[],
             python: None,
             pid: 42,
             notes: &["connections_max is 128".into()],

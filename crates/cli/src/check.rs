@@ -4,14 +4,16 @@
 
 use clap::ArgMatches;
 
+use crate::environment::CertificateFiles::Checked;
 use crate::hooks::Hooks;
 use crate::host::AppHost;
 use crate::message::{self, Message};
-use crate::{COULD_NOT, DONE, NO, banner, environment, serve};
+use crate::{COULD_NOT, DONE, NO, acme_client, banner, certificates, environment, serve};
 
 /// 0: the configuration is good. 1: it is not. 2: it could not be read.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
-    let read = environment::sources(matches).and_then(|sources| environment::understood(&sources));
+    let read = environment::sources(matches)
+        .and_then(|sources| environment::understood(&sources, Checked));
     let understood = match read {
         Ok(understood) => understood,
         Err(fault) => {
@@ -20,7 +22,10 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         }
     };
     let config = &understood.loaded.config;
-    let mut messages: Vec<Message> = understood.faults.iter().map(Message::from).collect();
+    let mut messages: Vec<Message> = understood.all_faults().map(Message::from).collect();
+    if let Some(acme) = config.acme.as_ref().filter(|_| messages.is_empty()) {
+        messages.extend(acme_client::roots_fault(acme));
+    }
     // Imported even if there are faults: all of them are said at once.
     if let Some(app) = &config.app {
         match serve::load_app(app, config, host) {
@@ -30,10 +35,14 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     }
     if messages.is_empty() {
         let python = host.map(AppHost::describe);
+        let certificates = certificates::read(&config.tls).unwrap_or_default();
+        let mut notes = understood.loaded.notes.clone();
+        notes.extend(certificates::warnings(&certificates));
         message::data(&banner::summary(
             config,
+            &certificates::lines(&certificates),
             python.as_deref(),
-            &understood.loaded.notes,
+            &notes,
         ));
         return DONE;
     }

@@ -15,7 +15,7 @@ use config::options_table::{
 };
 
 use crate::message::Message;
-use crate::{bench, control, convert, help, init, report, usage_errors, whatif};
+use crate::{bench, control, convert, help, init, report, trust, usage_errors, whatif};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -90,6 +90,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         )
         .subcommand(convert::command())
         .subcommand(init::command())
+        .subcommand(trust::command())
         .subcommands(control::commands())
         .subcommand(report::command())
         .subcommand(whatif::command())

@@ -13,6 +13,7 @@ use config::options_table::known_flag;
 use config::{Conversion, FlagText, Sources, TomlText};
 use serde_json::Value;
 
+use crate::environment::CertificateFiles;
 use crate::host::AppHost;
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO, environment};
@@ -187,7 +188,7 @@ fn faults(file: &str, text: String) -> Result<Vec<Message>, Message> {
         }],
         ..Sources::default()
     };
-    let understood = environment::understood(&sources)?;
+    let understood = environment::understood(&sources, CertificateFiles::HandedOver)?;
     Ok(understood.faults.iter().map(Message::from).collect())
 }
 

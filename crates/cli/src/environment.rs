@@ -14,12 +14,12 @@ use config::options_table::ENVIRONMENT_PREFIX;
 use config::sources::OTHERS_VARIABLES;
 use config::{FlagText, GUNICORN_FLAGS, Machine, Sources, TomlText, Understood, understand};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity};
 use supervisor::control::place::Who;
 use supervisor::probe_dir::spooled_file;
 
-use crate::command;
 use crate::message::Message;
+use crate::{acme_client, certificates, command};
 
 /// Reads everything that was written and changes to the folder that it names.
 ///
@@ -66,11 +66,23 @@ pub(crate) fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
     command::config_file(matches).or_else(from_environment)
 }
 
+/// What becomes of the files of certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CertificateFiles {
+    /// They are read and checked.
+    Checked,
+    /// The supervisor has read them: this process may not be able to.
+    HandedOver,
+}
+
 /// What the sources say on this machine.
 ///
 /// # Errors
 /// The machine does not say what must be known about it.
-pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
+pub(crate) fn understood(
+    sources: &Sources,
+    certificate_files: CertificateFiles,
+) -> Result<Understood, Message> {
     let current_dir = current_dir()?;
     let machine = Machine {
         cores: available_parallelism().map_or(1, usize::from),
@@ -84,8 +96,57 @@ pub(crate) fn understood(sources: &Sources) -> Result<Understood, Message> {
         folder: &folder,
         spooled_file: &spooled_file,
         file: &file,
+        may_bind: &may_bind,
+        storage_dir: &storage_dir,
+        has_ipv6: has_ipv6(),
+        certificate_file: &acme_client::certificate_file,
+        certificates: match certificate_files {
+            CertificateFiles::Checked => &certificates::faults,
+            CertificateFiles::HandedOver => &|_| Vec::new(),
+        },
     };
     Ok(understand(sources, &machine))
+}
+
+/// The usual folder for certificates, for a server that becomes `user` (empty: none).
+///
+/// A server that gives up root finds the folder of its start again, when it reads its configuration anew as that user.
+pub(crate) fn storage_dir(user: &str) -> Option<PathBuf> {
+    const OF_SYSTEM: &str = "/var/lib/milepost";
+    const OF_USER: &str = "milepost";
+    // Of systemd: one folder or more, between colons.
+    let of_service = std::env::var("STATE_DIRECTORY").ok();
+    let of_service = of_service.and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
+    if let Some(dir) = of_service.filter(|dir| dir.is_absolute()) {
+        return Some(dir);
+    }
+    if geteuid().is_root() || !user.is_empty() {
+        return Some(PathBuf::from(OF_SYSTEM));
+    }
+    let absolute = |name: &str| {
+        let dir = std::env::var_os(name).map(PathBuf::from);
+        dir.filter(|dir| dir.is_absolute())
+    };
+    let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    Some(data?.join(OF_USER))
+}
+
+/// Whether this process may listen on a port, ip(7) and capabilities(7).
+fn may_bind(port: u16) -> bool {
+    const FIRST: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    let first = fs::read_to_string(FIRST).ok();
+    let first = first.and_then(|text| text.trim().parse().ok());
+    let has_right = || {
+        let sets = capabilities(None);
+        sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_BIND_SERVICE))
+    };
+    port == 0 || port >= first.unwrap_or(1024) || has_right()
+}
+
+/// Whether sockets of IPv6 can be made; a kernel may be without it.
+fn has_ipv6() -> bool {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    socket(AddressFamily::INET6, SocketType::STREAM, None).is_ok()
 }
 
 /// The working folder.

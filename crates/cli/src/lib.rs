@@ -6,8 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+mod acme_client;
 mod banner;
 mod bench;
+mod certificates;
 mod check;
 mod command;
 mod control;
@@ -26,6 +28,7 @@ mod reference;
 mod report;
 mod serve;
 mod template;
+mod trust;
 mod usage_errors;
 mod whatif;
 
@@ -79,6 +82,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         Some(("report", matches)) => report::run(matches),
         Some(("whatif", matches)) => whatif::run(matches),
         Some(("bench", matches)) => bench::run(matches),
+        Some(("trust", matches)) => trust::run(matches),
         Some(("init", matches)) => init::run(matches, host),
         Some(("completions", matches)) => completions(matches),
         Some(("help", matches)) => help::run(matches),

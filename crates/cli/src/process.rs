@@ -18,10 +18,11 @@ use server::handler::Handler;
 use server::handler::error_app::ErrorApp;
 use server::{Ended, Server, SupervisorLink};
 
+use crate::environment::CertificateFiles;
 use crate::hooks::Hooks;
 use crate::host::AppHost;
 use crate::message::Message;
-use crate::{COULD_NOT, environment, serve, template};
+use crate::{COULD_NOT, acme_client, environment, serve, template};
 
 /// Time for the interpreter to end, even when draining has used up its own.
 const LEAVING_MIN: Duration = Duration::from_secs(1);
@@ -32,6 +33,8 @@ pub(crate) struct Begun {
     pub(crate) identity: Identity,
     /// The file of all counters; a template has none.
     pub(crate) counters: Option<OwnedFd>,
+    /// The file of certificates and keys, where TLS is spoken.
+    pub(crate) credentials: Option<OwnedFd>,
     pub(crate) payload: Payload,
     pub(crate) config: Config,
 }
@@ -42,6 +45,7 @@ pub(crate) fn run(channel: Channel, host: Option<&dyn AppHost>) -> i32 {
         Ok(begun) => match begun.identity.role {
             Role::Serving => load_and_serve(begun, host),
             Role::Template => template::run(begun, host),
+            Role::AcmeClient => acme_client::run(begun, host),
         },
         Err(code) => code,
     }
@@ -59,7 +63,7 @@ pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
             &Failure::new("a process was told to do something before it was told who it is"),
         ));
     };
-    // The supervisor sends the file of the configuration first, then that of the counters.
+    // The supervisor sends the file of the configuration first, then those of the counters and of the certificates.
     let mut fds = received.fds.into_iter();
     let read = fds
         .next()
@@ -77,6 +81,7 @@ pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
         channel,
         identity,
         counters: fds.next(),
+        credentials: fds.next(),
         payload,
         config,
     })
@@ -90,7 +95,7 @@ fn understood(payload: &Payload) -> Result<Config, Failure> {
             cause,
         ))
     })?;
-    let understood = environment::understood(&payload.sources)?;
+    let understood = environment::understood(&payload.sources, CertificateFiles::HandedOver)?;
     if let Some(fault) = understood.faults.first() {
         return Err(Failure::from(Message::from(fault)));
     }
@@ -166,6 +171,7 @@ pub(crate) fn serve_with(
         channel: Arc::clone(&channel),
         identity: begun.identity,
         counters: begun.counters,
+        credentials: begun.credentials,
         ready,
     };
     match Server::open_under(begun.config, handler, link) {

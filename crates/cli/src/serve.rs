@@ -20,9 +20,10 @@ use supervisor::{
 
 use crate::banner::{self, Facts};
 use crate::command::VERSION;
+use crate::environment::CertificateFiles;
 use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
-use crate::{COULD_NOT, DONE, environment, process};
+use crate::{COULD_NOT, DONE, acme_client, certificates, environment, process};
 
 /// gunicorn's configuration file in the working folder.
 const GUNICORN_FILE: &str = "gunicorn.conf.py";
@@ -125,6 +126,7 @@ fn supervise(
         runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         reread: &reread,
         understand: &understand,
+        credentials: &certificates::read,
         serving: &tell_serving,
         version: VERSION,
     };
@@ -133,6 +135,7 @@ fn supervise(
         None => {
             // Only a first start reads the settings here: a supervisor that succeeds another one has been given them.
             let fresh = first(matches)?;
+            acme_client::prepare(&fresh.loaded.config).map_err(|message| vec![message])?;
             environment::raise_open_files(supervisor_files(&fresh.loaded.config));
             supervisor::run(fresh, around)
         }
@@ -155,15 +158,27 @@ fn supervisor_files(config: &Config) -> u64 {
 }
 
 fn first(matches: &ArgMatches) -> Result<Fresh, Vec<Message>> {
-    fresh(&environment::sources(matches).map_err(|fault| vec![fault])?)
+    let sources = environment::sources(matches).map_err(|fault| vec![fault])?;
+    let (fresh, faults) = fresh(&sources)?;
+    match faults.is_empty() {
+        true => Ok(fresh),
+        false => Err(faults),
+    }
 }
 
-/// What sources that were just read say, in the folder that they name.
-fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
-    let mut understood = environment::understood(sources).map_err(|fault| vec![fault])?;
+/// What sources that were just read say, in the folder that they name; beside it what is wrong with the files of
+/// certificates, if nothing else is.
+fn fresh(sources: &Sources) -> Result<(Fresh, Vec<Message>), Vec<Message>> {
+    let understood = environment::understood(sources, CertificateFiles::Checked);
+    let mut understood = understood.map_err(|fault| vec![fault])?;
     if !understood.faults.is_empty() {
-        return Err(understood.faults.iter().map(Message::from).collect());
+        return Err(understood.all_faults().map(Message::from).collect());
     }
+    let faults: Vec<Message> = understood
+        .certificate_faults
+        .iter()
+        .map(Message::from)
+        .collect();
     // gunicorn reads it without being told to.
     if sources.toml.is_none() && Path::new(GUNICORN_FILE).is_file() {
         understood.loaded.notes.push(format!(
@@ -175,10 +190,13 @@ fn fresh(sources: &Sources) -> Result<Fresh, Vec<Message>> {
         sources: sources.clone(),
         failure: None,
     };
-    Ok(Fresh {
+    let certificate_faults = faults.iter().cloned().map(Failure::from).collect();
+    let fresh = Fresh {
         loaded: understood.loaded,
         payload,
-    })
+        certificate_faults,
+    };
+    Ok((fresh, faults))
 }
 
 /// The same sources as at the start, in the folder of the start; when they are not good, the working
@@ -209,7 +227,9 @@ fn read_again(
                 sources.flags.push(config::FlagText { key, text });
             }
         }
-        fresh(&sources)
+        let fresh = fresh(&sources)?.0;
+        acme_client::prepare(&fresh.loaded.config).map_err(|message| vec![message])?;
+        Ok(fresh)
     };
     read().map_err(|messages| {
         if let Some(before) = before {
@@ -221,7 +241,9 @@ fn read_again(
 }
 
 fn understand(payload: &Payload) -> Result<Loaded, Vec<Failure>> {
-    let understood = environment::understood(&payload.sources)
+    // Relative paths start there; where it is gone, they are whatever they are.
+    let _ = std::env::set_current_dir(&payload.folder);
+    let understood = environment::understood(&payload.sources, CertificateFiles::HandedOver)
         .map_err(|message| vec![Failure::from(message)])?;
     if understood.faults.is_empty() {
         return Ok(understood.loaded);
@@ -251,6 +273,7 @@ fn tell_serving(serving: &Serving<'_>) {
     let facts = Facts {
         config: serving.config,
         listening: serving.listening,
+        certificates: serving.certificates,
         python: serving.python.clone(),
         pid: std::process::id(),
         notes: serving.notes,

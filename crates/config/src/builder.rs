@@ -10,17 +10,20 @@ use telemetry::Nanos;
 
 use super::fault::{ConfigFault, Origin};
 use super::options_table::{Setting, SettingKind};
-use super::parse::bind::BindName;
+use super::parse::acme::StagingName;
+use super::parse::bind::BindText;
 use super::parse::clients::RouteRateTable;
 use super::parse::files::FallbackTable;
 use super::parse::logs::{AccessLogTable, ErrorLogTable};
 use super::parse::pools::{PoolRuleTable, PoolTable};
 use super::parse::rules::ErrorPageTable;
+use super::parse::tls::TlsTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
+use super::tables::SettingTable;
 use super::typed::{
-    CacheRule, Config, ErrorLogForm, FixedReply, Hook, Level, LogForm, PoolConfig, RedirectConfig,
-    Rewrite,
+    AcmeChallenge, CacheRule, Config, ErrorLogForm, FixedReply, Hook, Level, LogForm, PoolConfig,
+    RedirectConfig, Rewrite,
 };
 
 /// What has been understood so far.
@@ -44,8 +47,12 @@ pub(super) struct Draft {
     /// Of error logs that name none.
     pub error_level: Level,
     pub cpus: Cpus,
-    /// With their texts.
-    pub binds: Vec<Placed<(BindName, String)>>,
+    pub domains: Vec<Placed<String>>,
+    pub acme: AcmeDraft,
+    pub binds: Vec<Placed<BindText>>,
+    /// The default certificate; `cert` is missing where there is none.
+    pub tls_default: TlsTable,
+    pub tls_tables: Vec<KeyedTable<TlsTable>>,
     pub statics: Vec<Placed<StaticEntry>>,
     pub static_index: String,
     pub fallbacks: Vec<Placed<FallbackTable>>,
@@ -85,12 +92,33 @@ pub(super) struct Placed<T> {
     pub origin: Origin,
 }
 
+/// A table with the places of its keys, for the faults that only show later.
+#[derive(Clone, Debug)]
+pub(super) struct KeyedTable<T> {
+    pub value: T,
+    table: Origin,
+    keys: Vec<(String, Origin)>,
+}
+
 /// `module:attribute`, with the parentheses of a factory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AppName {
     pub module: String,
     pub attribute: String,
     pub called: bool,
+}
+
+/// Automatic certificates, but for the names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AcmeDraft {
+    pub email: Option<String>,
+    pub agrees_to_terms: bool,
+    pub directory: String,
+    pub staging: StagingName,
+    pub roots: Option<PathBuf>,
+    pub challenges: Vec<AcmeChallenge>,
+    /// `None`: the usual one.
+    pub storage: Option<PathBuf>,
 }
 
 /// `/url=dir`
@@ -117,6 +145,26 @@ impl<T> Placed<T> {
             value,
             origin: origin.clone(),
         }
+    }
+}
+
+impl<T> KeyedTable<T> {
+    pub(super) fn new(value: T, table: &SettingTable) -> Self {
+        let keys = table.keys.iter();
+        Self {
+            value,
+            table: table.origin.clone(),
+            keys: keys
+                .map(|place| (place.key.clone(), place.origin.clone()))
+                .collect(),
+        }
+    }
+
+    /// Where the first of some keys stands; the table where it has none of them.
+    pub(super) fn origin(&self, keys: &[&str]) -> Origin {
+        let place = |key: &&str| self.keys.iter().find(|(own, _)| own == key);
+        let found = keys.iter().find_map(place);
+        found.map_or(&self.table, |(_, origin)| origin).clone()
     }
 }
 

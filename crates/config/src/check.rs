@@ -3,6 +3,7 @@
 //! Takes the draft and the machine's facts as values, gives the configuration with notes, or what is
 //! wrong with it. Asks the machine only through the functions in `Machine`.
 
+mod acme;
 mod descriptors;
 mod logs;
 mod pages;
@@ -10,6 +11,7 @@ mod pools;
 mod processes;
 mod rules;
 mod shares;
+mod tls;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,10 +20,11 @@ use std::path::{Path, PathBuf};
 use super::Loaded;
 use super::builder::{Cpus, Draft, Placed};
 use super::fault::{ConfigFault, Origin};
-use super::parse::bind::{BindName, UnixName};
-use super::typed::{App, Bind, Hook, StaticMount, UnixSocket};
+use super::parse::bind::{BindName, BindText, UnixName};
+use super::typed::{AcmeConfig, App, Bind, Hook, StaticMount, Tls, UnixSocket};
 
 pub use descriptors::open_files_needed;
+pub use tls::CertificateFault;
 
 /// What a configuration must fit.
 pub struct Machine<'m> {
@@ -44,13 +47,32 @@ pub struct Machine<'m> {
     pub spooled_file: &'m dyn Fn(&Path, &str, &str) -> io::Result<()>,
     /// Bytes of a file that is one and can be read.
     pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
+    /// Whether this process may listen on a port.
+    pub may_bind: &'m dyn Fn(u16) -> bool,
+    /// The usual folder for certificates, for a server that becomes this user (empty: none); `None` where the
+    /// environment names none.
+    pub storage_dir: &'m dyn Fn(&str) -> Option<PathBuf>,
+    /// The file of an automatic certificate and its key, by name.
+    pub certificate_file: &'m dyn Fn(&AcmeConfig, &str) -> PathBuf,
+    /// Sockets of IPv6 can be made.
+    pub has_ipv6: bool,
+    /// Whether certificates, keys and what belongs to them can be used; all that is wrong with their files.
+    pub certificates: &'m dyn Fn(&Tls) -> Vec<CertificateFault>,
+}
+
+/// What has been brought together, and what is wrong with it.
+pub(super) struct Checked {
+    pub loaded: Loaded,
+    pub faults: Vec<ConfigFault>,
+    pub certificate_faults: Vec<ConfigFault>,
 }
 
 /// Brings the parts together.
-pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<ConfigFault>) {
+pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> Checked {
     let mut check = Check {
         machine,
         faults: Vec::new(),
+        certificate_faults: Vec::new(),
         notes: draft.notes.clone(),
     };
     check.variables_of_others(draft);
@@ -69,7 +91,18 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     config.rates.routes = check.rate_routes(draft);
     check.shares(draft);
     check.pools(draft, &mut config);
-    config.binds = check.binds(draft);
+    config.acme = check.acme(draft);
+    config.tls.identities = check.identities(draft, config.acme.as_ref());
+    config.tls.ticket_keys = draft
+        .config
+        .tls
+        .ticket_keys
+        .as_deref()
+        .map(|file| check.absolute(file));
+    config.binds = check.binds(draft, &mut config.tls);
+    check.low_ports(draft, &config.binds);
+    check.site_redirect(draft, &mut config);
+    check.tls(draft, &config);
     config.processes.count = check.processes_count(draft);
     config.listen.drivers = check.drivers(draft, config.processes.count);
     config.listen.driver_cpus = check.cpus(draft);
@@ -81,12 +114,21 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> (Loaded, Vec<Confi
     check.request_ids(&config);
     check.spool_dir(draft);
     check.connections(&mut config);
-    let Check { faults, notes, .. } = check;
+    let Check {
+        faults,
+        certificate_faults,
+        notes,
+        ..
+    } = check;
     assert_eq!(
         config.pools[0].name, "default",
         "the pool of all other requests comes first"
     );
-    (Loaded { config, notes }, faults)
+    Checked {
+        loaded: Loaded { config, notes },
+        faults,
+        certificate_faults,
+    }
 }
 
 /// Nothing to serve. Asked only when everything was understood: what was not may be the application.
@@ -101,6 +143,7 @@ pub(super) fn nothing_to_serve(draft: &Draft) -> Option<ConfigFault> {
 struct Check<'c> {
     machine: &'c Machine<'c>,
     faults: Vec<ConfigFault>,
+    certificate_faults: Vec<ConfigFault>,
     notes: Vec<String>,
 }
 
@@ -250,10 +293,13 @@ impl Check<'_> {
         self.machine.current_dir.join(path).components().collect()
     }
 
-    fn binds(&mut self, draft: &Draft) -> Vec<Bind> {
+    fn binds(&mut self, draft: &Draft, tls: &mut Tls) -> Vec<Bind> {
+        if let Some(binds) = self.site_binds(draft, tls) {
+            return binds;
+        }
         let mut binds: Vec<Bind> = Vec::new();
         for Placed { value, origin } in &draft.binds {
-            let (name, text) = value;
+            let BindText { name, text, .. } = value;
             let bind = match name {
                 BindName::Unix(name) => Bind::Unix(unix_socket(name, draft.config.processes.umask)),
                 BindName::Inherited(name) => Bind::Inherited(name.clone()),
@@ -272,6 +318,7 @@ impl Check<'_> {
                 let hint = "each address is listened on once; drivers share it";
                 self.statement(origin, format!("`{text}` is already in the list"), hint);
             }
+            self.bind_tls(value, origin, &bind, &binds, tls);
             binds.push(bind);
         }
         // An empty list in TOML; an unreadable address is a fault already.

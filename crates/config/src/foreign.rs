@@ -543,7 +543,6 @@ mod tests {
         check(
             &[
                 ("app", "a:b()"),
-                ("certfile", "a.pem"),
                 ("socket", "x.sock"),
                 ("-D", "true"),
                 ("reload", "true"),
@@ -551,7 +550,6 @@ mod tests {
             &[
                 "app a:b()",
                 "reload true",
-                "`--certfile`: there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx",
                 "`--socket`: Milepost speaks HTTP, not uwsgi: write `proxy_pass` in nginx in the place of `uwsgi_pass`",
                 "`-D`: the server stays in the foreground: run it under systemd, in a container, or with `&` \
                  > the line that works:  milepost serve 'a:b()' --bind unix:x.sock --reload",

@@ -25,7 +25,7 @@ mod tables;
 
 use std::path::PathBuf;
 
-pub use check::{Machine, open_files_needed};
+pub use check::{CertificateFault, Machine, open_files_needed};
 pub use fault::{ConfigFault, Origin};
 pub use foreign::{Conversion, GUNICORN_FLAGS, convert};
 pub use sources::{FlagText, Sources, TomlText};
@@ -51,6 +51,16 @@ pub struct Understood {
     /// Every fault of every source at once, those of overridden values included, in the order of the
     /// sources; what does not hold together comes last.
     pub faults: Vec<ConfigFault>,
+    /// What is wrong with the files of certificates. Apart from the others, because a server that runs goes on with
+    /// the certificates that it has.
+    pub certificate_faults: Vec<ConfigFault>,
+}
+
+impl Understood {
+    /// All faults, those of certificates last.
+    pub fn all_faults(&self) -> impl Iterator<Item = &ConfigFault> {
+        self.faults.iter().chain(&self.certificate_faults)
+    }
 }
 
 /// Reads all sources over the defaults, in rising precedence: defaults, TOML, environment, flags.
@@ -60,7 +70,12 @@ pub struct Understood {
 /// # Errors
 /// All faults, as in [`Understood`].
 pub fn load(sources: &Sources, machine: &Machine<'_>) -> Result<Loaded, Vec<ConfigFault>> {
-    let Understood { loaded, faults } = understand(sources, machine);
+    let Understood {
+        loaded,
+        mut faults,
+        certificate_faults,
+    } = understand(sources, machine);
+    faults.extend(certificate_faults);
     if faults.is_empty() {
         Ok(loaded)
     } else {
@@ -75,9 +90,13 @@ pub fn understand(sources: &Sources, machine: &Machine<'_>) -> Understood {
     if faults.is_empty() {
         faults.extend(check::nothing_to_serve(&draft));
     }
-    let (loaded, more) = check::finish(&draft, machine);
-    faults.extend(more);
-    Understood { loaded, faults }
+    let checked = check::finish(&draft, machine);
+    faults.extend(checked.faults);
+    Understood {
+        loaded: checked.loaded,
+        faults,
+        certificate_faults: checked.certificate_faults,
+    }
 }
 
 /// The folder to change to before anything else is looked at (`chdir`); faults wait for [`load`].

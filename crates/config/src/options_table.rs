@@ -92,6 +92,10 @@ groups! {
     Rules "redirects" "Redirects and error pages"
     /// Addresses, drivers, accepting.
     Listening "listening" "Listening"
+    /// Automatic certificates.
+    Certificates "certificates" "Automatic certificates"
+    /// Certificates and handshakes.
+    Tls "tls" "TLS"
     /// Proxies in front.
     Proxies "proxies" "Behind a proxy"
     /// Serving processes and their supervisor.

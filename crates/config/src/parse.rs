@@ -3,6 +3,7 @@
 //! Each function takes one text and gives its meaning; its error is a hint, where there is one: what was expected
 //! is said by the setting's row or key. Puts nothing anywhere. Pure.
 
+pub(crate) mod acme;
 pub(crate) mod bind;
 pub(crate) mod clients;
 pub(crate) mod files;
@@ -12,6 +13,7 @@ pub(crate) mod pools;
 pub(crate) mod processes;
 pub(crate) mod proxies;
 pub(crate) mod rules;
+pub(crate) mod tls;
 pub(crate) mod value;
 
 use std::ops::RangeInclusive;
@@ -20,7 +22,7 @@ use std::path::PathBuf;
 use telemetry::Nanos;
 
 use crate::builder::{AppName, Cpus, StaticEntry};
-use bind::BindName;
+use bind::BindText;
 use value::Unit;
 
 pub(crate) use clients::{client_connections, rate, request_id_header};
@@ -156,8 +158,8 @@ pub(crate) fn file_name(text: &str) -> Result<String, Hint> {
 }
 
 /// An address to listen on, with its text.
-pub(crate) fn address(text: &str) -> Result<(BindName, String), Hint> {
-    Ok((bind::parse(text)?, text.to_owned()))
+pub(crate) fn address(text: &str) -> Result<BindText, Hint> {
+    bind::parse_text(text)
 }
 
 /// A count from 1; `None` for `auto`.

@@ -7,6 +7,7 @@ macro_rules! said {
     };
 }
 
+mod acme;
 mod logs;
 mod others;
 mod pages;
@@ -17,15 +18,16 @@ mod rules;
 mod said;
 mod shares;
 mod table;
+mod tls;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::options_table::{FlagForm, SETTINGS, setting};
-use super::typed::{Bind, Config, LogForm, LogTarget, PoolConfig, UnixSocket};
-use super::{FlagText, Loaded, Machine, Sources, TomlText, load};
+use super::options_table::{FlagForm, SETTINGS, known_flag, setting};
+use super::typed::{Bind, Config, LogForm, LogTarget, PoolConfig, Tls, TlsFile, UnixSocket};
+use super::{CertificateFault, FlagText, Loaded, Machine, Sources, TomlText, load};
 
 /// A machine of four processors where `missing` is the only folder that is not there.
 fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
@@ -54,6 +56,22 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         Some("huge") => Ok((1 << 20) + 1),
         _ => Ok(1 << 20),
     };
+    // A file that is called after a fault has it.
+    let certificates = |tls: &Tls| {
+        let faults = tls.identities.iter().enumerate().flat_map(|(index, one)| {
+            let files = [(TlsFile::Cert, &one.cert), (TlsFile::Key, &one.key)];
+            let missing = files
+                .into_iter()
+                .filter(|(_, path)| path.ends_with("missing"));
+            missing.map(move |(setting, path)| CertificateFault {
+                identity: index,
+                setting,
+                cause: format!("`{}`: no such file or directory", path.display()),
+                hint: None,
+            })
+        });
+        faults.collect()
+    };
     f(&Machine {
         cores: 4,
         cpus: vec![0, 1, 2, 3],
@@ -64,11 +82,16 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         folder: &folder,
         spooled_file: &spooled_file,
         file: &file,
+        may_bind: &|port| port >= 1024,
+        storage_dir: &|user| Some(format!("/state/{user}").into()),
+        has_ipv6: true,
+        certificate_file: &|acme, name| acme.storage.join(name),
+        certificates: &certificates,
     })
 }
 
 fn flag(key: &str, text: &str) -> FlagText {
-    let key = setting(key).expect("a key of the table").key;
+    let key = known_flag(key).expect("a key of the table, or a flag of another server");
     FlagText {
         key,
         text: text.to_owned(),

@@ -24,11 +24,13 @@ macro_rules! defaults {
     (@ $value:expr) => { $value };
 }
 
+mod acme;
 mod hooks;
 mod logs;
 mod pools;
 mod processes;
 mod proxies;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,6 +41,7 @@ use telemetry::Nanos;
 use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
+pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
 pub use hooks::{Hook, HookMoment};
 pub use logs::{
     AccessLog, ErrorLog, ErrorLogForm, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy,
@@ -49,6 +52,10 @@ pub use processes::{
     ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
 };
 pub use proxies::{PeerSet, Proxies, UnixPeers};
+pub use tls::{
+    ClientAuth, ClientDemand, Hsts, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,
+    TlsVersion, UnknownName,
+};
 
 defaults! {
     /// The whole configuration of one serving process.
@@ -56,6 +63,10 @@ defaults! {
     pub struct Config {
         /// Addresses to listen on, in the order given. Never empty after checking.
         pub binds: Vec<Bind>,
+        /// Names that get certificates by themselves, if there are any.
+        pub acme: Option<AcmeConfig>,
+        /// TLS of those addresses.
+        pub tls: Tls,
         /// Serving processes and their supervisor.
         pub processes: Processes,
         /// Driver threads and how they accept.
@@ -79,6 +90,8 @@ defaults! {
         pub slow_pool: Option<SlowPool>,
         /// Bounds of what a client may send.
         pub limits: http::Limits,
+        /// HTTP/2.
+        pub http2: Http2,
         /// Deadlines.
         pub timeouts: Timeouts,
         /// Request bodies beyond memory.
@@ -109,6 +122,8 @@ defaults! {
         pub compression: Compression,
         /// Bandwidth limits of replies.
         pub rates: Rates,
+        /// Requests over plain HTTP are redirected to HTTPS.
+        pub https_redirect: HttpsRedirect,
         /// Redirects, fixed replies and rewrites, looked at before the routes.
         pub rules: RulesConfig,
         /// Pages that replace the plain ones of replies that the server gives by itself. The first that has
@@ -395,9 +410,22 @@ pub struct ErrorPage {
 }
 
 defaults! {
+    /// HTTP/2.
+    #[derive(Clone, Debug)]
+    pub struct Http2 {
+        /// Clients may speak it.
+        pub is_on: bool = true,
+        /// Requests that one connection may have under way.
+        pub streams_max: u32 = 128,
+    }
+}
+
+defaults! {
     /// Deadlines; none is renewed by a trickle of bytes unless it says so.
     #[derive(Clone, Debug)]
     pub struct Timeouts {
+        /// A TLS handshake must be over this long after the accept.
+        pub tls_handshake: Nanos = Nanos::from_secs(10),
         /// A head must be complete this long after its first byte (after the accept for the first one).
         pub head: Nanos = Nanos::from_secs(30),
         /// How far a body may fall behind `body_rate_min`: its longest silence.
@@ -466,6 +494,8 @@ defaults! {
         pub server: String = "milepost".to_owned(),
         /// `Server-Timing` with the phases that have passed.
         pub server_timing: bool,
+        /// `Strict-Transport-Security` of responses over HTTPS.
+        pub hsts: Option<Hsts>,
     }
 }
 

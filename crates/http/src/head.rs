@@ -17,7 +17,7 @@ use crate::scan;
 /// Longest method that is read as one; the longest registered one has 17 bytes.
 const METHOD_BYTES_MAX: usize = 32;
 
-/// Version of a request, RFC 9112 section 2.3; a minor version above 1 is read as 1.1.
+/// Version of a request, RFC 9112 section 2.3; a minor version above 1 is read as 1.1. In the order of versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Version {
     /// HTTP/1.0.
@@ -25,6 +25,8 @@ pub enum Version {
     /// HTTP/1.1.
     #[default]
     Http11,
+    /// HTTP/2: its head is written as one of HTTP/1.1.
+    Http2,
 }
 
 /// The methods that some part of the server asks about; methods are case-sensitive, RFC 9110 section 9.1.

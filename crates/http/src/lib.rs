@@ -23,6 +23,8 @@ mod fields;
 mod head;
 mod scan;
 
+mod decoded;
+
 mod coding;
 
 mod body;
@@ -38,6 +40,7 @@ mod request_start;
 
 pub use body::{BodyDecoder, Decoded};
 pub use coding::{AcceptEncoding, quality};
+pub use decoded::{BodyState, FIELD_OVERHEAD_BYTES, check_trailers, is_connection_field};
 pub use fields::{Marks, is_field_value};
 pub use forwarded::{Forwarded, ForwardedFault, ForwardedField, ForwardedFields, forwarded};
 pub use head::{

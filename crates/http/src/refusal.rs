@@ -87,6 +87,14 @@ causes! {
     FieldNameByte 400 "invalid character in a field name",
     FieldValueByte 400 "invalid character in a field value",
 
+    // Fields that HPACK has decoded.
+    PseudoField 400 "pseudo-header field that is missing, repeated, unknown or behind others",
+    ConnectionField 400 "field about an HTTP/1 connection in HTTP/2",
+    HostDiffers 400 "Host differs from :authority",
+    LengthWithoutBody 400 "Content-Length of a request that ended with its head",
+    LengthDiffers 400 "body of another length than its Content-Length",
+    DecodedForm 400 "fields that are not one head",
+
     // Host.
     HostMissing 400 "HTTP/1.1 without Host",
     HostRepeated 400 "more than one Host",

@@ -88,7 +88,8 @@ pub fn plan_reply(facts: &ReplyFacts) -> ReplyPlan {
             ReplyFraming::NoBody
         }
         (Some(length), _) => ReplyFraming::Length(length),
-        (None, Version::Http11) => ReplyFraming::Chunked,
+        // HTTP/2 has frames in the place of chunks, and its end is told as theirs is.
+        (None, Version::Http11 | Version::Http2) => ReplyFraming::Chunked,
         (None, Version::Http10) => ReplyFraming::UntilClose,
     };
     ReplyPlan {
@@ -106,7 +107,7 @@ pub fn plan_reply(facts: &ReplyFacts) -> ReplyPlan {
 pub fn end_head(out: &mut Vec<u8>, plan: &ReplyPlan, version: Version, length: Option<u64>) {
     // RFC 9112 section 9.3.
     match (plan.keep_alive, version) {
-        (true, Version::Http11) => {}
+        (true, Version::Http11 | Version::Http2) => {}
         (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
     }

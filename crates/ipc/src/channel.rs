@@ -17,6 +17,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::acme::ManagedCertificate;
 use crate::stats::Segment;
 use config::typed::PoolConfig;
 
@@ -29,7 +30,8 @@ pub const FDS_LEN_MAX: usize = 128;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SupervisorCommand {
     /// Who it is; the first message. With two descriptors: the file that says what to serve (`Payload` as
-    /// JSON, read from its start), and the file of all counters.
+    /// JSON, read from its start), and the file of all counters; where TLS is spoken a third: the file of
+    /// certificates and keys.
     Begin(Identity),
     /// Accept from these sockets as well; with one descriptor for each, in order.
     StartAccepting(Vec<ListenerInfo>),
@@ -48,6 +50,9 @@ pub enum SupervisorCommand {
     },
     /// End at once; what is under way is cut.
     Cut,
+    /// Accept new connections with these certificates, and use these keys of session tickets; with one descriptor: the
+    /// file that holds them (`Credentials` as JSON).
+    TakeCredentials,
     /// Open the log files anew.
     Reopen,
     /// Every driver is to note this number in its counters.
@@ -63,6 +68,9 @@ pub enum SupervisorCommand {
         /// What the answer, `ProcessEvent::Confirmed`, is to name; 0: nobody waits for one.
         number: u64,
     },
+    /// Answer these challenges of certificate authorities, and no others, from now on; with one descriptor: the file of
+    /// all of them (`Challenges` as JSON).
+    TakeChallenges,
     /// Say, with `ProcessEvent::Confirmed` and this number, when whoever accepts has come to all that was told before.
     Confirm(u64),
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.
@@ -108,6 +116,11 @@ pub enum ProcessEvent {
         /// Why.
         cause: String,
     },
+    /// The ACME client: how a name stands now.
+    Certificate(ManagedCertificate),
+    /// The ACME client: which challenges are to be answered from now on. With one descriptor: the file of all of them
+    /// (`Challenges` as JSON).
+    Challenges,
     /// A template: a process that it forked has ended.
     ChildEnded {
         /// Its process id.
@@ -152,6 +165,8 @@ pub enum Role {
     Serving,
     /// To import the application and fork those that serve.
     Template,
+    /// To obtain and renew automatic certificates.
+    AcmeClient,
 }
 
 /// Which socket: (address, index), and which driver of the process has it.
@@ -177,6 +192,9 @@ pub struct ListenerInfo {
     /// Other processes do, and whoever has taken somebody in lets them go first.
     #[serde(default)]
     pub takes_turns: bool,
+    /// Connections begin with a TLS handshake.
+    #[serde(default)]
+    pub is_tls: bool,
     /// The service manager has it as well, and goes on with it when the server has ended.
     #[serde(default)]
     pub is_inherited: bool,

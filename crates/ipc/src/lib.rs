@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod acme;
 mod channel;
 pub mod listen;
 pub mod payload;
@@ -13,6 +14,7 @@ pub mod pidfile;
 pub mod stats;
 pub mod unix_listen;
 
+pub use acme::{Challenges, ManagedCertificate};
 pub use channel::{
     Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
     ReceivedMessage, Role, SupervisorCommand,

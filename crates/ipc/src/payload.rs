@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use rustix::fs::MemfdFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use config::Sources;
 use config::failure::Failure;
@@ -32,7 +33,9 @@ pub struct Payload {
 pub fn to_file<T: Serialize>(value: &T) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("milepost", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(file);
-    file.write_all(&serde_json::to_vec(value)?)?;
+    // It may be a secret: the copy in this process is wiped.
+    let text = Zeroizing::new(serde_json::to_vec(value)?);
+    file.write_all(&text)?;
     Ok(file.into())
 }
 
@@ -40,7 +43,7 @@ pub fn to_file<T: Serialize>(value: &T) -> io::Result<OwnedFd> {
 pub fn from_file<T: DeserializeOwned>(file: BorrowedFd<'_>) -> io::Result<T> {
     let file = File::from(file.try_clone_to_owned()?);
     let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
-    let mut text = vec![0; bytes];
+    let mut text = Zeroizing::new(vec![0; bytes]);
     // From a place of its own: processes that were forked share the position of the descriptor.
     file.read_exact_at(&mut text, 0)?;
     Ok(serde_json::from_slice(&text)?)

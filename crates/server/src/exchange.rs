@@ -5,9 +5,12 @@
 //! says whether the driver or a worker may write its response, `stream` is what both share of it. Touches no socket.
 
 pub use crate::client_limit::Permit;
+pub use ::tls::HandshakeFacts;
+pub use tls_facts::TlsFacts;
 
 pub(crate) mod ownership;
 pub(crate) mod stream;
+mod tls_facts;
 
 use std::cell::Cell;
 use std::fs::File;
@@ -20,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
-use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp};
+use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts};
 
 use crate::blocking_pool::BlockingPool;
 use crate::sync::invariant;
@@ -67,10 +70,14 @@ pub struct ExchangeRecord {
     pub class: queueing::Class,
     /// What it found when it came to its pool's queue.
     pub queued: Queued,
+    /// Its stream, where its connection has many.
+    pub stream: StreamFacts,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.
     pub driver: u16,
+    /// The client sees HTTPS: that of the connection, or of a trusted proxy.
+    pub is_https: bool,
     /// Bytes of head and body received.
     pub request_bytes: u64,
     /// Status of the response; 0 when there was none.
@@ -289,8 +296,22 @@ pub struct Ends {
     pub prefix: SmolStr,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// What the connection's TLS handshake has agreed on; `None` without TLS. A proxy in front may have had another one
+    /// with the client.
+    pub tls: Option<Arc<TlsFacts>>,
     /// Index of the listening address, stable for the life of the process.
     pub listener: u16,
+}
+
+impl Ends {
+    /// The host that the client asked for, without its port; an IPv6 address keeps its brackets.
+    pub(crate) fn host_name<'a>(&'a self, head: HeadView<'a>) -> Option<&'a str> {
+        let asked = || std::str::from_utf8(head.authority()?).ok();
+        let host = self.host.as_deref().or_else(asked)?;
+        let end = host.rfind(']').map_or(0, |end| end + 1);
+        let port = host[end..].rfind(':');
+        Some(port.map_or(host, |colon| &host[..end + colon]))
+    }
 }
 
 /// A client of an IPv6 socket that has an IPv4 address is named by that one.
@@ -473,6 +494,7 @@ impl Recorder {
             id: ended.id.number(),
             phases: ended.phases,
             queued: ended.queued,
+            stream: ended.stream,
             client: ends.client_host.as_bytes(),
             peer: ends.peer_host.as_bytes(),
             status: ended.status,
@@ -484,6 +506,10 @@ impl Recorder {
             pool: ended.pool.unwrap_or(NO_POOL),
             driver: ended.driver,
             cause: ended.cause.as_bytes(),
+            tls: match &ends.tls {
+                Some(tls) => tls.text(ended.phases.arrived, ended.stream.number),
+                None => b"",
+            },
             ..Record::default()
         };
         if head.is_complete() {
@@ -512,6 +538,8 @@ fn fill_from_head<'a>(record: &mut Record<'a>, head: HeadView<'a>) {
     record.version = match head.index.version {
         http::Version::Http10 => b"HTTP/1.0",
         http::Version::Http11 => b"HTTP/1.1",
+        // As the logs of other servers have it; RFC 9110 section 2.5 has no minor version.
+        http::Version::Http2 => b"HTTP/2.0",
     };
     for (name, value) in head.headers() {
         match name.len() {

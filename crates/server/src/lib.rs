@@ -21,6 +21,8 @@ mod spool;
 
 mod rules;
 
+mod challenges;
+mod https_redirect;
 mod refusal;
 mod service;
 

@@ -63,14 +63,22 @@ pub(crate) enum Notice {
     StrangerSpeaksProxy,
     /// A client has as many requests under way as it may have.
     Crowded,
+    /// A TLS handshake has failed.
+    FailedHandshake,
+    /// A client speaks HTTP without TLS where TLS is spoken.
+    PlainOnTls,
+    /// A client speaks TLS where it is not spoken.
+    TlsOnPlain,
+    /// A client makes the server work for no request.
+    OddWork,
 }
 
 impl Notice {
-    const LEN: usize = 5;
+    const LEN: usize = 9;
 
     fn interval(self) -> Nanos {
         match self {
-            Notice::Crowded => Nanos::from_secs(1),
+            Notice::Crowded | Notice::FailedHandshake | Notice::OddWork => Nanos::from_secs(1),
             _ => Nanos::from_secs(3_600),
         }
     }

@@ -3,6 +3,7 @@
 //! Opening starts no thread before all folders are open, so that a fault leaves nothing behind. Closing follows the way of a request: accepting, receiving,
 //! running, sending, logging.
 
+mod certificates;
 mod handle;
 mod lifecycle;
 mod opening;
@@ -101,7 +102,7 @@ impl Server {
     fn open_with(
         config: Config,
         handler: Option<Arc<dyn Handler>>,
-        link: Option<SupervisorLink>,
+        mut link: Option<SupervisorLink>,
     ) -> Result<Server, StartFault> {
         fork::guard().map_err(|error| start_fault("cannot guard against forks", &error))?;
         let config = Arc::new(config);
@@ -109,9 +110,12 @@ impl Server {
         for _ in 0..config.listen.drivers {
             files.push(Files::open(&config)?);
         }
+        // Closed once it is read: it holds keys.
+        let handed = link.as_mut().and_then(|link| link.credentials.take());
         let opened = OpenedParts {
             files,
             pages: Arc::new(Pages::open(&config.error_pages)?),
+            tls: certificates::open(&config, handed.as_ref())?,
             stats: Arc::new(counters(&config, handler.is_some(), link.as_ref())?),
             config,
         };

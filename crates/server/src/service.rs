@@ -10,7 +10,9 @@ use files::{Reply, ReplyBody};
 use http::{FieldLines, HeadView, Method, Scheme};
 use queueing::Class;
 
+use crate::challenges::ChallengeAnswers;
 use crate::exchange::Ends;
+use crate::https_redirect::HttpsRedirector;
 use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
 use crate::rules::{RuleOutcome, Rules};
@@ -25,11 +27,14 @@ const ALL_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// The rules and routes of one process.
 pub(crate) struct Service {
     rules: Option<Rules>,
+    /// Where requests over plain HTTP are redirected.
+    https: Option<HttpsRedirector>,
     router: Router,
     /// Where there are rules of pools.
     selector: Option<PoolSelector>,
     /// Where a pool takes the routes that are slow.
     slow: Option<Arc<Slow>>,
+    challenges: Arc<ChallengeAnswers>,
 }
 
 /// What becomes of a request.
@@ -95,9 +100,16 @@ pub(crate) struct Router {
 }
 
 impl Service {
-    pub(crate) fn new(config: &Config, has_app: bool, slow: Option<Arc<Slow>>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        has_app: bool,
+        slow: Option<Arc<Slow>>,
+        challenges: Arc<ChallengeAnswers>,
+    ) -> Self {
         Self {
+            challenges,
             rules: Some(Rules::new(&config.rules)).filter(|rules| !rules.is_empty()),
+            https: HttpsRedirector::new(config),
             router: Router::new(config, has_app),
             selector: PoolSelector::new(config),
             slow,
@@ -113,6 +125,14 @@ impl Service {
                 backend: Backend::Refuse(refusal),
             };
         }
+        // Before the rules: an authority is not to be redirected with everything else.
+        if let Some(reply) = self.challenges.reply(head.path()) {
+            return Disposition {
+                route: Router::STATUS,
+                rewritten: None,
+                backend: Backend::RespondAsIs(reply),
+            };
+        }
         // Before the rules: a probe is not to be redirected with everything else.
         if let Some(probe) = self.router.probe(head.path()) {
             return Disposition {
@@ -120,6 +140,12 @@ impl Service {
                 rewritten: None,
                 backend: Backend::Probe(probe),
             };
+        }
+        if let Some(https) = &self.https
+            && !self.router.is_status(head.path())
+            && let Some(reply) = https.reply(head, ends)
+        {
+            return by_rule(Backend::Respond(reply));
         }
         let ruled = self
             .rules
@@ -241,15 +267,16 @@ impl Router {
         }
     }
 
+    fn is_status(&self, path: &[u8]) -> bool {
+        let status = self.status_path.as_ref();
+        status.is_some_and(|status| status.as_bytes() == path)
+    }
+
     fn find(&self, path: &[u8]) -> Target {
         if path == b"*" {
             return Target::Server;
         }
-        if self
-            .status_path
-            .as_ref()
-            .is_some_and(|status| status.as_bytes() == path)
-        {
+        if self.is_status(path) {
             return Target::Status;
         }
         let found = self

@@ -32,6 +32,7 @@ pub(crate) fn ends(peer_host: &str) -> Ends {
         host: None,
         prefix: "".into(),
         scheme: "http",
+        tls: None,
         listener: 0,
     }
 }

@@ -36,6 +36,8 @@ impl Supervisor<'_> {
             // would read it.
             self.take_events_of(serial);
             self.gone(serial, Some(status));
+        } else if self.acme_client_ended(pid, status) {
+            // Nothing depends on it.
         } else if self.plan.probe().is_some_and(|probe| probe.pid == pid) {
             self.probed(status);
         } else if self.processes.iter().any(ChildProcess::is_unforked) {
@@ -160,6 +162,8 @@ impl Supervisor<'_> {
                     .with_hint(UNFORKED_HINT);
                 self.not_forked(generation, failure);
             }
+            // Only the ACME client says it, over a channel of its own.
+            ProcessEvent::Certificate(_) | ProcessEvent::Challenges => {}
             ProcessEvent::ChildEnded { pid, wait_status } => {
                 let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
                 if let Some(pid) = pid {

@@ -205,7 +205,7 @@ impl FileWatcher {
     fn warn_of_scans(&mut self, cause: &str) {
         self.folders = None;
         self.warning = Some(format!(
-            "{cause}: looking for changed code once a second instead"
+            "{cause}: looking for changes once a second instead"
         ));
     }
 }

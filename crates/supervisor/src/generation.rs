@@ -11,6 +11,7 @@ use ipc::payload::{self, Payload};
 use ipc::stats::Shape;
 use os::invariant;
 
+use super::certificates::HandedCredentials;
 use super::commands::duration;
 use super::fleet::Slots;
 use super::restart_policy::RestartHistory;
@@ -24,6 +25,8 @@ pub(super) struct Generation {
     pub(super) payload: Payload,
     /// The payload, for processes to read.
     pub(super) file: OwnedFd,
+    /// Its certificates with their keys, where it speaks TLS.
+    pub(super) credentials: Option<HandedCredentials>,
     /// How its counters are laid out.
     pub(super) shape: Shape,
     /// By place.
@@ -47,6 +50,7 @@ impl Generation {
         Ok(Self {
             id,
             file: payload::to_file(&payload)?,
+            credentials: None,
             lives: vec![RestartHistory::default(); config.processes.count],
             config,
             notes,
@@ -91,6 +95,12 @@ impl Generation {
     /// Pools whose sizes are not those that are written.
     pub(super) fn reshaped(&self) -> impl Iterator<Item = &PoolConfig> {
         self.reshaped.iter().map(|pool| &self.config.pools[*pool])
+    }
+
+    /// The file of its certificates and keys, for a process.
+    pub(super) fn credentials_file(&self) -> io::Result<Option<OwnedFd>> {
+        let credentials = self.credentials.as_ref();
+        credentials.map(HandedCredentials::file).transpose()
     }
 
     /// A template forks its processes.

@@ -95,8 +95,10 @@ impl Supervisor<'_> {
             let left = watch.deadline().since(telemetry::now());
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
+        at(self.certificates.due(now));
         at(self.plan.probe().map(|probe| probe.deadline));
         at(self.answers.deadline());
+        at(self.acme_client_due(now));
         // Nobody beats before the first generation serves, and who stops may be silent.
         if self.plan.serving().is_some() && !self.plan.is_stopping() {
             at(self.health.beats_due);

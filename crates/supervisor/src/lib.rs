@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod accept_commands;
+mod acme_client;
 mod answers;
 mod argv;
+mod certificates;
 mod commands;
 pub mod control;
 mod events;
@@ -32,6 +34,7 @@ mod restart_policy;
 mod reuseport_bpf;
 mod service_manager;
 mod sockets;
+mod state_dir;
 mod status;
 mod stderr;
 mod upgrade;
@@ -57,7 +60,7 @@ use serde::{Deserialize, Serialize};
 
 use config::Loaded;
 use config::failure::{Failure, StartFault, plain};
-use config::typed::Config;
+use config::typed::{Config, Tls};
 use ipc::payload::Payload;
 use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
@@ -65,10 +68,12 @@ use os::invariant;
 
 use ipc::stats::{CounterFile, StatsSnapshot};
 
+use acme_client::AcmeClient;
 use answers::PendingAnswers;
+use certificates::Certificates;
 use control::Control;
 use control::place::Who;
-use control::status::AddressStatus;
+use control::status::{AddressStatus, CertificateStatus};
 use file_watcher::FileWatcher;
 use fleet::Fleet;
 use generation::Generation;
@@ -78,9 +83,11 @@ use recycling::Bounds;
 use service_manager::Manager;
 use sockets::Sockets;
 use stderr::{say, talk};
+use tls::Credentials;
 
 pub use argv::Program;
 pub use plan::Overrides;
+pub use state_dir::in_state_dir;
 pub use upgrade::{Handed, Succession, receive};
 
 /// Time that a draining process has beyond its own deadline, before it is killed.
@@ -95,6 +102,8 @@ pub struct Fresh {
     pub loaded: Loaded,
     /// Its texts.
     pub payload: Payload,
+    /// What is wrong with the files of its certificates.
+    pub certificate_faults: Vec<Failure>,
 }
 
 /// What a supervisor needs of those who know the command line.
@@ -109,6 +118,8 @@ pub struct SupervisorEnvironment<'s> {
     pub reread: &'s dyn Fn(&Overrides) -> Result<Fresh, Vec<Failure>>,
     /// Understands texts that were read before.
     pub understand: &'s dyn Fn(&Payload) -> Result<Loaded, Vec<Failure>>,
+    /// Reads the files of certificates.
+    pub credentials: &'s dyn Fn(&Tls) -> Result<Credentials, Vec<Failure>>,
     /// The generation serves: what there is to say about it.
     pub serving: &'s dyn Fn(&Serving<'_>),
     /// The program's version.
@@ -123,6 +134,8 @@ pub struct Serving<'s> {
     pub notes: &'s [String],
     /// What is listened on.
     pub listening: &'s [AddressStatus],
+    /// Its certificates.
+    pub certificates: &'s [CertificateStatus],
     /// "CPython 3.11.7 (GIL)"
     pub python: Option<String>,
 }
@@ -162,6 +175,8 @@ struct Supervisor<'s> {
     /// Clients that wait for processes.
     answers: PendingAnswers,
     file_watcher: Option<FileWatcher>,
+    acme_client: AcmeClient,
+    certificates: Certificates,
     health: health::Health,
     /// What went wrong last, and when.
     last_failure: Option<(Failure, Instant)>,
@@ -194,8 +209,7 @@ pub fn succeed(state: Succession, around: SupervisorEnvironment<'_>) -> Result<i
 impl<'s> Supervisor<'s> {
     /// Binds everything, gives up rights, and makes ready to start processes.
     fn open(fresh: Fresh, around: SupervisorEnvironment<'s>) -> Result<Self, StartFault> {
-        let Fresh { loaded, payload } = fresh;
-        let Loaded { config, mut notes } = loaded;
+        let Loaded { config, mut notes } = fresh.loaded;
         if let Some(path) = &config.pid_file {
             PidFile::check(path)?;
         }
@@ -203,13 +217,18 @@ impl<'s> Supervisor<'s> {
         let identity = privileges::resolve(&config.processes.user, &config.processes.group)?;
         let (control, warnings) = open_control(&config, &around, identity.as_ref())?;
         notes.extend(warnings);
+        let mut generation = Generation::new(1, config, notes, fresh.payload)
+            .map_err(|error| StartFault::of_io("cannot keep the configuration", &error))?;
+        // While this is still root: only root may be able to read the keys.
+        let certificates = Certificates::open(&mut generation, &around)?;
+        let config = generation.config.clone();
         // Before the first file is made: a signal from here on is an orderly end, which removes them.
         let signals = watch_signals()?;
         let sockets_len = config.processes.count * config.listen.drivers;
         let inherited = service_manager::inherited()?;
         let sockets = Sockets::open(&config, inherited, sockets_len, Instant::now())?;
         for name in sockets.spare_names() {
-            notes.push(format!(
+            generation.notes.push(format!(
                 "the socket `{name}` of the service manager is not used"
             ));
         }
@@ -233,13 +252,13 @@ impl<'s> Supervisor<'s> {
         // Processes that a template leaves behind become this one's, so that their ends are seen.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         let start_time = commands::duration(config.processes.start_timeout) + GRACE;
-        let generation = Generation::new(1, config, notes, payload)
-            .map_err(|error| StartFault::of_io("cannot keep the configuration", &error))?;
+        let mut supervisor = Self::new(around, signals, control, sockets, counters);
+        supervisor.certificates = certificates;
         let plan = PlanState::Starting {
             next: generation.id,
         };
-        let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.begin_with(plan, generation);
+        supervisor.watch_certificates();
         supervisor.pid_file = pid_file;
         supervisor.find_manager();
         supervisor.tell_manager(|manager| manager.wait_for(start_time));
@@ -298,6 +317,8 @@ impl<'s> Supervisor<'s> {
             // Above the numbers of the program before an upgrade: a process may confirm what that one asked for.
             answers: PendingAnswers::new(telemetry::now().0),
             file_watcher: None,
+            acme_client: AcmeClient::default(),
+            certificates: Certificates::default(),
             health: health::Health::default(),
             last_failure: None,
             exit_code: 0,
@@ -327,14 +348,16 @@ impl<'s> Supervisor<'s> {
             // by processes that are there.
             self.take_signals();
             self.take_events();
+            self.take_acme_events();
             self.take_commands();
             self.take_changes();
+            self.look_after_certificates(Instant::now());
         }
     }
 
     /// Everything that was asked for is done, or nothing is left to be done.
     fn is_over(&self) -> bool {
-        self.plan.is_stopping() && self.processes.is_empty()
+        self.plan.is_stopping() && self.processes.is_empty() && self.acme_client.is_gone()
     }
 
     fn close(mut self) -> i32 {
@@ -356,6 +379,10 @@ impl<'s> Supervisor<'s> {
             }
         }
         if let Some(fd) = self.file_watcher.as_ref().and_then(FileWatcher::fd) {
+            watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
+        watched.extend(self.acme_client.watched());
+        if let Some(fd) = self.certificates.fd() {
             watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         for process in &self.processes {
@@ -413,6 +440,7 @@ impl<'s> Supervisor<'s> {
         }
         self.check_health(now);
         self.assign_listeners();
+        self.keep_acme_client(now);
     }
 
     /// What there is, for the decision what is next.
@@ -442,6 +470,7 @@ impl<'s> Supervisor<'s> {
         let bounds = Bounds::new(&generation.config.processes.recycling, chance());
         let file = generation.file.try_clone();
         let shape = generation.shape.clone();
+        let credentials = generation.credentials_file();
         let made = if is_forked {
             let Some(template) = self.template(id) else {
                 return;
@@ -460,6 +489,7 @@ impl<'s> Supervisor<'s> {
                 // The process maps its segment by this descriptor; the segment is allotted before, so that it is there
                 // when the process looks.
                 fds.push(self.counters.file().try_clone_to_owned()?);
+                fds.extend(credentials?);
             }
             let identity = Identity {
                 role,
@@ -469,6 +499,7 @@ impl<'s> Supervisor<'s> {
                 reloads,
             };
             process.tell(SupervisorCommand::Begin(identity), fds);
+            self.hand_challenges_to(&mut process);
             Ok(process)
         });
         match begun {

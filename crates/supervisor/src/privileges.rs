@@ -160,6 +160,28 @@ pub(crate) fn group_id(group: &str) -> Result<u32, StartFault> {
     resolve_group(group).map(Gid::as_raw)
 }
 
+/// Makes a folder for the identity alone, where there is none. One that is there stays whose it is.
+pub(crate) fn give_new_folder(path: &Path, identity: &UserIdentity) -> Result<(), StartFault> {
+    let made = match path.parent() {
+        Some(above) => std::fs::create_dir_all(above),
+        None => Ok(()),
+    };
+    let made = made.and_then(|()| {
+        let mut folder = std::fs::DirBuilder::new();
+        match std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made.and_then(|()| give_file(path, identity)),
+        }
+    });
+    made.map_err(|error| {
+        StartFault::of_io(
+            format!("cannot make the folder `{}`", path.display()),
+            &error,
+        )
+        .with_hint("`acme_storage` names another one")
+    })
+}
+
 /// The same for an open one.
 pub(crate) fn give_descriptor(file: BorrowedFd<'_>, identity: &UserIdentity) -> io::Result<()> {
     // Sockets share an address only with those of the same user, and this is what makes it theirs.

@@ -255,6 +255,7 @@ impl ChildProcess {
         let what = match self.role {
             Role::Serving => format!("process {}", self.slot),
             Role::Template => "template process".to_owned(),
+            Role::AcmeClient => "ACME client".to_owned(),
         };
         match self.pid() {
             Some(pid) => format!("{what} (pid {})", pid.as_raw_nonzero()),
@@ -290,7 +291,9 @@ impl ChildProcess {
         match (self.state, self.role) {
             (ProcessState::Killed(_), _) => {}
             // It has no connections: it has not begun to serve, or is a template.
-            (ProcessState::Starting, _) | (_, Role::Template) => self.kill_for(Ending::Meant),
+            (ProcessState::Starting, _) | (_, Role::Template | Role::AcmeClient) => {
+                self.kill_for(Ending::Meant);
+            }
             (ProcessState::Ready | ProcessState::Draining { .. }, Role::Serving) => {
                 self.tell(order.clone(), Vec::new());
                 self.state = ProcessState::Draining { deadline };

@@ -61,6 +61,7 @@ impl Supervisor<'_> {
             Ok(generation) => {
                 let next = generation.id;
                 self.generations.insert(next, generation);
+                self.watch_certificates();
                 self.handle(PlanEvent::Prepared { next, request });
             }
             Err(failures) => {
@@ -81,7 +82,11 @@ impl Supervisor<'_> {
 
     fn read_generation(&mut self, request: &ReloadRequest) -> Result<Generation, Vec<Failure>> {
         // Only the texts are read here. That the application can be imported is for the processes to show.
-        let Fresh { loaded, payload } = (self.around.reread)(&request.overrides)?;
+        let Fresh {
+            loaded,
+            payload,
+            certificate_faults,
+        } = (self.around.reread)(&request.overrides)?;
         let mut notes = loaded.notes;
         let config = loaded.config;
         if let Some(serving) = self.serving() {
@@ -99,7 +104,7 @@ impl Supervisor<'_> {
                 notes.push("`pid_file` and `control` change with the next start".to_owned());
             }
         }
-        let mut generation = self.new_generation(config, notes, payload)?;
+        let mut generation = self.new_generation(config, notes, payload, certificate_faults)?;
         if let (PoolSizes::Kept, Some(serving)) = (request.sizes, self.serving()) {
             generation.keep_sizes(serving);
         }
@@ -111,10 +116,12 @@ impl Supervisor<'_> {
         config: Config,
         notes: Vec<String>,
         payload: Payload,
+        certificate_faults: Vec<Failure>,
     ) -> Result<Generation, Vec<Failure>> {
         let id = self.lifetime.generations_made + 1;
         let mut generation = Generation::new(id, config, notes, payload)
             .map_err(|error| vec![Failure::new(format!("reload: {}", plain(&error)))])?;
+        self.renew_credentials(&mut generation, certificate_faults)?;
         let sockets_len = generation.sockets_len();
         let change = self.sockets.adjust(&generation.config, sockets_len);
         generation.change = Some(change.map_err(|fault| vec![Failure::from(&fault)])?);
@@ -164,6 +171,7 @@ impl Supervisor<'_> {
             self.last_failure = None;
         }
         self.watch_code();
+        self.watch_certificates();
     }
 
     fn tell_reloaded(&mut self, old: &Generation, request: ReloadRequest) {
@@ -223,6 +231,7 @@ impl Supervisor<'_> {
             config: &serving.config,
             notes: &serving.notes,
             listening: &self.sockets.addresses(),
+            certificates: &self.certificate_lines(),
             python,
         });
     }
@@ -254,6 +263,7 @@ impl Supervisor<'_> {
         let (config, notes) = (failed.config.clone(), failed.notes.clone());
         let mut page = Generation::new(id, config, notes, payload)
             .map_err(|error| Failure::new(format!("cannot show the fault: {}", plain(&error))))?;
+        page.credentials = failed.credentials.take();
         // The page takes the place of the generation with its sockets: a second change of them could not be had.
         (page.change, page.made) = (failed.change.take(), failed.made);
         self.lifetime.generations_made = id;

@@ -135,6 +135,7 @@ impl Sockets {
             at: group.at.clone(),
             is_shared: group.is_shared(),
             takes_turns: false,
+            is_tls: group.is_tls,
             is_inherited: group.is_inherited(),
         };
         Some((order, socket))

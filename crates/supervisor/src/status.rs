@@ -48,6 +48,8 @@ impl Supervisor<'_> {
             generations: self.generation_lines(now),
             processes: self.process_lines(now),
             addresses: self.sockets.addresses(),
+            automatic_certificates: self.acme_client.states().to_vec(),
+            certificates: self.certificate_lines(),
             totals: self.totals(&counted),
             steering: self.steering_line(&counted),
             last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {

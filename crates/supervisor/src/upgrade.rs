@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answers::AnswerEvent;
+use super::certificates::{CertificateSuccession, Certificates};
 use super::commands::Ending;
 use super::control::{ClientId, Control};
 use super::generation::Generation;
@@ -66,6 +67,9 @@ pub struct Succession {
     clients: Vec<ClientId>,
     counters: RawFd,
     processes: Vec<Value>,
+    /// Of a program without TLS there are none.
+    #[serde(default)]
+    certificates: CertificateSuccession,
 }
 
 /// What stands behind the number in the environment.
@@ -204,6 +208,7 @@ impl<'s> Supervisor<'s> {
                 .collect(),
             counters: self.counters.file().as_raw_fd(),
             processes: processes.collect::<Result<_, _>>()?,
+            certificates: self.certificate_succession(),
         })
     }
 
@@ -225,6 +230,8 @@ impl<'s> Supervisor<'s> {
             Generation::new(state.generation, loaded.config, loaded.notes, state.payload)
                 .map_err(failed)?;
         generation.resize(state.count);
+        let certificates = Certificates::adopt(&mut generation, state.certificates);
+        let certificates = certificates.map_err(failed)?;
         let (counters, processes) =
             adopt_processes(state.counters, state.processes).map_err(failed)?;
         let sockets = Sockets::adopt(state.sockets)?;
@@ -241,6 +248,7 @@ impl<'s> Supervisor<'s> {
         let mut supervisor = Self::new(around, signals, control, sockets, counters);
         supervisor.find_manager();
         supervisor.processes = processes;
+        supervisor.certificates = certificates;
         // They are replaced in time, in case the reload that follows fails.
         let own = supervisor.processes.iter_mut();
         for process in own.filter(|process| process.role == Role::Serving) {
@@ -251,6 +259,7 @@ impl<'s> Supervisor<'s> {
         supervisor.begin_with(PlanState::Steady { serving }, generation);
         supervisor.pid_file = pid_file;
         supervisor.watch_code();
+        supervisor.watch_certificates();
         supervisor.reload(state.clients);
         Ok(supervisor)
     }

@@ -13,9 +13,11 @@ mod path;
 mod percentile;
 mod reading;
 mod record;
+mod stream_facts;
 mod text;
 mod time;
 pub mod timing;
+mod tls_record;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
 pub use nearest::nearest;
@@ -25,10 +27,12 @@ pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault
 pub use record::{
     Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, Spans, made_id,
 };
+pub use stream_facts::{ResetBy, StreamFacts};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
 };
 pub use time::{Histogram, Nanos, Snapshot, Stamp, now};
+pub use tls_record::TlsRecord;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@
 //! arrived ──receive──► queued ──queue──► started ──run──► replied ──send──► sent
 //!    └────────────────────────────── total ─────────────────────────────────┘
 //!
-//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 12 lengths, u16 ┐┌ the strings, one after another ┐
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 13 lengths, u16 ┐┌ the strings, one after another ┐
 //! ```
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Histogram, Nanos, Stamp};
+use crate::{Histogram, Nanos, ResetBy, Stamp, StreamFacts};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -292,6 +292,8 @@ pub struct Record<'a> {
     pub phases: Phases,
     /// What it found at its pool's queue.
     pub queued: Queued,
+    /// Its stream.
+    pub stream: StreamFacts,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
@@ -333,6 +335,8 @@ pub struct Record<'a> {
     pub driver: u16,
     /// Why it was refused or cut; else empty.
     pub cause: &'a [u8],
+    /// The words of a [`TlsRecord`](crate::TlsRecord); empty without TLS.
+    pub tls: &'a [u8],
 }
 
 impl Default for Record<'_> {
@@ -342,6 +346,7 @@ impl Default for Record<'_> {
             request_id: b"",
             phases: Phases::default(),
             queued: Queued::default(),
+            stream: StreamFacts::default(),
             wall_arrived_ns: 0,
             client: b"",
             peer: b"",
@@ -362,13 +367,14 @@ impl Default for Record<'_> {
             pool: NO_POOL,
             driver: 0,
             cause: b"",
+            tls: b"",
         }
     }
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 6 * 8 + 4 * 4 + 4 * 2 + 2 + STRINGS_LEN * 2;
-const STRINGS_LEN: usize = 12;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 8 * 8 + 6 * 4 + 4 * 2 + 3 + STRINGS_LEN * 2;
+const STRINGS_LEN: usize = 13;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
 /// Longer strings are cut: the length field is a `u16`.
@@ -439,6 +445,7 @@ impl<'a> Record<'a> {
             cut(self.user),
             cut(self.cause),
             cut(self.request_id),
+            cut(self.tls),
         ]
     }
 
@@ -456,6 +463,7 @@ impl<'a> Record<'a> {
             &mut self.user,
             &mut self.cause,
             &mut self.request_id,
+            &mut self.tls,
         ] {
             (*string, text) = text.split_at_checked(usize::from(fixed.u16()))?;
         }
@@ -466,7 +474,7 @@ impl<'a> Record<'a> {
         let mut fixed = [0; FIXED_BYTES];
         let mut at = 0;
         let phases = &self.phases;
-        // At most 12 strings of 64 KiB, so the sum fits.
+        // At most 13 strings of 64 KiB, so the sum fits.
         put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
         for number in [
             phases.arrived.0,
@@ -482,20 +490,35 @@ impl<'a> Record<'a> {
             self.request_bytes,
             self.id,
             self.queued.before.0,
+            self.stream.blocked_stream.0,
+            self.stream.blocked_connection.0,
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         // Workers are numbered from 1: 0 stands for none.
         let worker = phases.worker.map_or(0, NonZeroU32::get);
         let queued = &self.queued;
-        for number in [queued.waiting, queued.threads, queued.idle, worker] {
+        let stream = &self.stream;
+        for number in [
+            queued.waiting,
+            queued.threads,
+            queued.idle,
+            worker,
+            stream.number,
+            stream.reset_code,
+        ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         for number in [self.status, self.route, self.driver, self.pool] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         let from_queue = u8::from(self.queued.from_queue);
-        put(&mut fixed, &mut at, [from_queue, self.ending as u8]);
+        let reset_by = stream.reset_by as u8;
+        put(
+            &mut fixed,
+            &mut at,
+            [from_queue, self.ending as u8, reset_by],
+        );
         for string in strings {
             // `strings` was cut to the u16.
             put(&mut fixed, &mut at, (string.len() as u16).to_le_bytes());
@@ -529,14 +552,16 @@ impl Fixed<'_> {
             cpu: Nanos(self.u64()),
             ..Phases::default()
         };
+        let [wall_arrived_ns, body_bytes, sent_bytes, request_bytes] = self.u64s();
+        let [id, before, blocked_stream, blocked_connection] = self.u64s();
         let mut record = Record {
-            wall_arrived_ns: self.u64(),
-            body_bytes: self.u64(),
-            sent_bytes: self.u64(),
-            request_bytes: self.u64(),
-            id: self.u64(),
+            wall_arrived_ns,
+            body_bytes,
+            sent_bytes,
+            request_bytes,
+            id,
             queued: Queued {
-                before: Nanos(self.u64()),
+                before: Nanos(before),
                 waiting: self.u32(),
                 threads: self.u32(),
                 idle: self.u32(),
@@ -546,16 +571,28 @@ impl Fixed<'_> {
                 worker: NonZeroU32::new(self.u32()),
                 ..phases
             },
+            stream: StreamFacts {
+                number: self.u32(),
+                reset_by: ResetBy::None,
+                reset_code: self.u32(),
+                blocked_stream: Nanos(blocked_stream),
+                blocked_connection: Nanos(blocked_connection),
+            },
             status: self.u16(),
             route: self.u16(),
             driver: self.u16(),
             pool: self.u16(),
             ..Record::default()
         };
-        let [from_queue, ending] = self.take();
+        let [from_queue, ending, reset_by] = self.take();
         record.queued.from_queue = from_queue != 0;
         record.ending = *Ending::ALL.get(usize::from(ending))?;
+        record.stream.reset_by = *ResetBy::ALL.get(usize::from(reset_by))?;
         Some(record)
+    }
+
+    fn u64s<const N: usize>(&mut self) -> [u64; N] {
+        std::array::from_fn(|_| self.u64())
     }
 
     fn u64(&mut self) -> u64 {

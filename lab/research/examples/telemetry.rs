@@ -6,8 +6,8 @@
 use std::hint::black_box;
 
 use telemetry::{
-    Ending, Form, Histogram, Names, Nanos, PhaseHistograms, Phases, Queued, Record, Stamp, Style,
-    Template, Writer, now, timing,
+    Ending, Form, Histogram, Names, Nanos, PhaseHistograms, Phases, Queued, Record, Stamp,
+    StreamFacts, Style, Template, Writer, now, timing,
 };
 
 const ROUNDS: u32 = 9;
@@ -137,7 +137,7 @@ fn names() -> Names {
     Names {
         routes: vec!["/".to_owned()],
         pools: vec!["default".to_owned()],
-        process: "4711".to_owned(),
+        process: 4711,
         id_seed: 0x1234_5678_9abc_def0,
     }
 }
@@ -180,6 +180,8 @@ fn ordinary() -> Record<'static> {
         referer: b"https://shop.example.org/books?page=1",
         user_agent: b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
         user: b"",
+        tls: b"",
+        stream: StreamFacts::default(),
         status: 200,
         body_bytes: 10_326,
         sent_bytes: 10_611,

@@ -62,6 +62,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("service", "rules", "rules come before routes"),
     (
         "service",
+        "https_redirect",
+        "redirects to HTTPS come before rules",
+    ),
+    (
+        "service",
         "pool_rules",
         "a pool and a class belong to a request",
     ),
@@ -70,6 +75,12 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "slow",
         "routes whose usual run is long have a pool",
     ),
+    (
+        "service",
+        "challenges",
+        "challenges of certificate authorities come before rules",
+    ),
+    ("challenges", "sync", "one way to lock"),
     (
         "service",
         "refusal",
@@ -188,12 +199,20 @@ pub(super) const THREADS: [(&str, &str); 4] = [
 ];
 
 /// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
-pub(super) const LINE_END_PLACES: [(&str, &str); 7] = [
+pub(super) const LINE_END_PLACES: [(&str, &str); 9] = [
     (
         "crates/http/src/response.rs",
         "behind a field and a status line, at a head's end, around a chunk",
     ),
     ("crates/http/src/head.rs", "a parser looks for it"),
+    (
+        "crates/http/src/decoded.rs",
+        "around the fields of a request that the judge of HTTP/1 reads next",
+    ),
+    (
+        "crates/server/src/protocol/h2/mod.rs",
+        "what clients of HTTP/2 begin with, RFC 9113 section 3.4",
+    ),
     ("crates/http/src/proxy_protocol.rs", "a parser looks for it"),
     ("crates/http/src/scan.rs", "a parser looks for it"),
     (
@@ -237,7 +256,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 17] = [
+pub(super) const CRATES: [CrateRule; 19] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -288,16 +307,46 @@ pub(super) const CRATES: [CrateRule; 17] = [
         forbids: "config understands texts that others have read: no sockets, no runtime, no Python",
     },
     CrateRule {
+        name: "acme",
+        package: "milepost-acme",
+        ours: &["os"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
+        forbids: "acme has a plan and a storage folder: no configuration, no server, no client's bytes, no Python",
+    },
+    CrateRule {
+        name: "tls",
+        package: "milepost-tls",
+        ours: &["telemetry", "config"],
+        others: Others::Only(&[
+            "aws-lc-rs",
+            "base64",
+            "pkcs8",
+            "ring",
+            "rustls",
+            "serde",
+            "x509-parser",
+            "zeroize",
+        ]),
+        forbids: "tls turns bytes into bytes and reads the files of certificates: no socket, no runtime, no Python",
+    },
+    CrateRule {
         name: "ipc",
         package: "milepost-ipc",
         ours: &["os", "telemetry", "config"],
-        others: Others::Only(&["libc", "rustix", "serde", "serde_json", "socket2"]),
+        others: Others::Only(&[
+            "libc",
+            "rustix",
+            "serde",
+            "serde_json",
+            "socket2",
+            "zeroize",
+        ]),
         forbids: "ipc is what the supervisor and its processes share: no runtime, no client's bytes, no Python",
     },
     CrateRule {
         name: "supervisor",
         package: "milepost-supervisor",
-        ours: &["os", "telemetry", "config", "ipc"],
+        ours: &["os", "telemetry", "config", "ipc", "tls"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap", "tokio"]),
         forbids: "the supervisor waits in one `poll`, reads nothing of clients, and knows no Python",
     },
@@ -345,6 +394,7 @@ pub(super) const CRATES: [CrateRule; 17] = [
             "ipc",
             "logging",
             "files",
+            "tls",
         ],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "server knows no Python and reads no argv",
@@ -382,8 +432,10 @@ pub(super) const CRATES: [CrateRule; 17] = [
         name: "cli",
         package: "milepost",
         ours: &[
+            "acme",
             "server",
             "supervisor",
+            "tls",
             "ipc",
             "http",
             "telemetry",

@@ -22,6 +22,7 @@ pub(super) fn json(status: &Status) -> String {
 /// The most important, for people.
 pub(super) fn table(status: &Status) -> String {
     let tables = [
+        automatic_certificates(status),
         generations(status),
         processes(&status.processes),
         drivers(&status.processes),
@@ -64,9 +65,18 @@ fn facts(status: &Status) -> String {
     for (index, address) in status.addresses.iter().enumerate() {
         fact(if index == 0 { "listens" } else { "" }, listens(address));
     }
+    for (index, certificate) in status.certificates.iter().enumerate() {
+        let name = if index == 0 { "tls" } else { "" };
+        fact(name, certificate.to_string());
+    }
     fact("totals", totals(&status.totals));
     if let Some(steering) = &status.steering {
         fact("steering", steering.clone());
+    }
+    for state in &status.automatic_certificates {
+        if let Some(error) = &state.last_error {
+            fact("no cert", format!("{}: {error}", state.name));
+        }
     }
     if let Some(fault) = &status.last_fault {
         for (index, value) in last_fault(fault).into_iter().enumerate() {
@@ -118,6 +128,10 @@ fn last_fault(fault: &LastFault) -> Vec<String> {
     [Some(when), hint, detail].into_iter().flatten().collect()
 }
 
+/// Widths at which names of the DNS and authorities are cut; `--json` has them whole.
+const NAME_MAX: usize = 24;
+const AUTHORITY_MAX: usize = 18;
+
 /// Names and numbers are not cut.
 const WHOLE: usize = usize::MAX;
 
@@ -135,6 +149,28 @@ fn generations(status: &Status) -> Table {
         .numbers("PROCESSES", all().map(|one| one.processes.to_string()))
         .numbers("DRIVERS EACH", all().map(|one| one.drivers.to_string()));
     table
+}
+
+fn automatic_certificates(status: &Status) -> Table {
+    let all = || status.automatic_certificates.iter();
+    let left = |at: Option<u64>| at.map_or_else(none, |at| left(at, status.now_unix_s()));
+    let mut table = Table::default();
+    table
+        .text("NAME", NAME_MAX, all().map(|one| one.name.clone()))
+        .text(
+            "FROM",
+            AUTHORITY_MAX,
+            all().map(|one| one.authority.clone()),
+        )
+        .numbers("VALID FOR", all().map(|one| left(one.not_after_unix_s)))
+        .numbers("NEXT TRY IN", all().map(|one| left(one.next_try_unix_s)))
+        .numbers("FAILURES", all().map(|one| count(one.failures.into())));
+    table
+}
+
+/// From now to a moment; a moment that has passed is now.
+fn left(at: u64, now: u64) -> String {
+    age(at.saturating_sub(now))
 }
 
 fn processes(processes: &[ProcessStatus]) -> Table {

@@ -15,6 +15,7 @@ use config::options_table::{FlagForm, SETTINGS, Setting};
 use config::{FlagText, Sources};
 use nix::unistd::{Uid, User};
 
+use crate::environment::CertificateFiles::HandedOver;
 use crate::host::AppHost;
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO, environment};
@@ -96,7 +97,8 @@ fn checked(app: &str) -> Result<String, (i32, Message)> {
         ..Sources::default()
     };
     // By the same reading as `serve`, so that what is written here is accepted there.
-    let understood = environment::understood(&sources).map_err(|message| (COULD_NOT, message))?;
+    let understood =
+        environment::understood(&sources, HandedOver).map_err(|message| (COULD_NOT, message))?;
     match understood.faults.first() {
         Some(fault) => Err((COULD_NOT, Message::from(fault))),
         None => Ok(app.to_owned()),
@@ -248,7 +250,7 @@ mod tests {
                 toml: Some(toml),
                 ..Sources::default()
             };
-            let understood = environment::understood(&sources).unwrap();
+            let understood = environment::understood(&sources, HandedOver).unwrap();
             // Placeholders are no values: what counts is that every key is known.
             let unknown = |fault: &&config::ConfigFault| {
                 fault.cause.contains("unknown") || fault.cause.contains("TOML")

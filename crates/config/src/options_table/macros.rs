@@ -135,6 +135,17 @@ macro_rules! kind {
             },
         }
     };
+    // Tables whose keys keep their places, for faults that only show later.
+    (keyed_tables($example:expr, $table:ty) $($place:ident).+) => {
+        SettingKind::Tables {
+            example: $example,
+            clear: |draft| draft$(.$place)+.clear(),
+            add: |draft, table, faults| {
+                let read = tables::read::<$table>(table, faults);
+                draft$(.$place)+.extend(read.map(|value| KeyedTable::new(value, table)));
+            },
+        }
+    };
     // Targets as texts or as tables; `None` for `off`.
     (logs($expected:expr, $example:expr, $table:ty) $($place:ident).+) => {
         kind!(list(

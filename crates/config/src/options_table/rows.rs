@@ -9,7 +9,7 @@ use super::{
     DAY, G, HOUR, K, ListForm, M, MS, NO_BOUND, SECOND, Setting, SettingGroup, SettingKind,
     TextForm, WAIT_LEAST, YEAR,
 };
-use crate::builder::Placed;
+use crate::builder::{KeyedTable, Placed};
 use crate::parse;
 use crate::parse::clients::{RATE, RouteRateTable};
 use crate::parse::files::FallbackTable;
@@ -20,11 +20,12 @@ use crate::parse::logs::{
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
 use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
 use crate::parse::rules::ErrorPageTable;
+use crate::parse::tls::{self, TlsTable};
 use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
-    CacheRule, ErrorLogForm, FixedReply, Level, LogOverflow, PROCESSES_MAX, RedirectConfig,
-    Rewrite, Steering,
+    CacheRule, ClientDemand, ErrorLogForm, FixedReply, Level, LogOverflow, PROCESSES_MAX,
+    RedirectConfig, Rewrite, Steering, UnknownName,
 };
 
 const NONE: u64 = 0;
@@ -149,7 +150,8 @@ settings! {
     /// means 127.0.0.1, and port 0 means a free port. The server resolves a name at start-up, to all its
     /// addresses. Behind a unix socket's path, `mode=0660` sets the rights of the socket and `group=www-data` its
     /// group; without a mode every user may connect, as far as `umask` lets them. `systemd` means every socket that the service manager has opened (LISTEN_FDS), and
-    /// `systemd:NAME` means those of that name (FileDescriptorName).
+    /// `systemd:NAME` means those of that name (FileDescriptorName). `tls=on` or `tls=off` behind an address decides
+    /// whether it speaks TLS; without either, TCP addresses do if there is a `tls_cert`, except port 80.
     bind in Listening { short: Some('b'), placeholder: "ADDRESS", default: "127.0.0.1:8000", is_daily: true }
         = list(ADDRESS, ListForm::Texts, parse::address) => binds;
     /// I/O threads of each process
@@ -172,6 +174,10 @@ settings! {
     defer_accept in Listening { default: "0s" } = seconds(NONE, HOUR) => config.listen.defer_accept_secs;
     /// Set TCP_NODELAY on accepted connections
     nodelay in Listening { default: "true" } = switch() => config.listen.nodelay;
+    /// Accept HTTP/2
+    /// On plain listeners from clients that begin with it (prior knowledge), with TLS by ALPN. Without it, such
+    /// clients get 505, and TLS clients HTTP/1.1.
+    http2 in Listening { default: "true" } = switch() => config.http2.is_on;
     /// Maximum number of open connections of each process
     /// At the limit the server closes idle connections first, and answers 503 to connections that sent nothing
     /// within a second. The limit of open files (ulimit -n) may lower it.
@@ -187,6 +193,113 @@ settings! {
     /// A driver counts as stalled if connections wait for it and it has accepted none for this long.
     accept_stall_timeout in Listening { default: "500ms" }
         = duration(STALL_LEAST, HOUR) => config.listen.driver_stall;
+
+    /// Name to serve over HTTPS with an automatic certificate (repeatable)
+    /// The server gets the certificate from `acme_directory` and renews it. It starts without a missing
+    /// certificate. Without `bind` it listens on the ports 80 and 443. `localhost` and names below it get
+    /// certificates of a local authority (`milepost trust`) and, when they are all, the address 127.0.0.1:8443.
+    domain in Certificates { placeholder: "NAME", is_daily: true }
+        = list("a name of the DNS (as `shop.example`)", ListForm::Texts, parse::acme::domain) => domains;
+    /// Agree to the terms of service of the certificate authority
+    /// Without this agreement, the server asks for no certificate and does not start.
+    acme_terms in Certificates { default: "false" } = switch() => acme.agrees_to_terms;
+    /// E-mail address for messages of the certificate authority, or off
+    acme_email in Certificates { placeholder: "ADDRESS", default: "off" }
+        = text("an address (as `ops@shop.example`), or `off`", parse::acme::email) => acme.email;
+    /// URL of the certificate authority's ACME directory
+    acme_directory in Certificates { placeholder: "URL", default: "https://acme-v02.api.letsencrypt.org/directory" }
+        = text("an https URL", parse::acme::directory) => acme.directory;
+    /// URL of the ACME directory that a second try goes to first, auto or off
+    /// Failures there do not count against the limits of `acme_directory`. `auto` is the staging directory of
+    /// Let's Encrypt, where certificates come from Let's Encrypt.
+    acme_staging in Certificates { placeholder: "URL", default: "auto" }
+        = text("an https URL, `auto` or `off`", parse::acme::staging) => acme.staging;
+    /// File with the roots of a private certificate authority, or off
+    /// The certificate of the directory's own HTTPS is checked against them, in the place of the system's roots. The
+    /// file is PEM.
+    acme_ca in Certificates { placeholder: "FILE", default: "off" }
+        = text("a file, or `off`", parse::acme::roots) => acme.roots;
+    /// Challenges that prove the names to the authority, the preferred first
+    /// `http-01` needs port 80 of the name to lead to this server, `tls-alpn-01` port 443. After a failure, the
+    /// next try uses the next challenge.
+    acme_challenges in Certificates { default: "http-01,tls-alpn-01" }
+        = joined("`http-01`, `tls-alpn-01`, or both", parse::acme::challenges) => acme.challenges;
+    /// Folder for certificates, keys and accounts, or auto
+    /// Several machines may share it. `auto` is the first of: the folder of systemd (STATE_DIRECTORY),
+    /// /var/lib/milepost for root and for a server with `user`, `milepost` in XDG_DATA_HOME or ~/.local/share.
+    acme_storage in Certificates { placeholder: "DIR", default: "auto" }
+        = text("a folder, or `auto`", parse::acme::storage) => acme.storage;
+    /// Certificate chain in PEM: the server speaks TLS
+    /// The file holds the server's own certificate first, and then those that certify it. With a certificate, TCP
+    /// addresses speak TLS, except port 80; `tls=on` and `tls=off` in `bind` decide otherwise.
+    tls_cert in Tls { placeholder: "FILE", is_daily: true }
+        = text(tls::FILE, |text| tls::file(text).map(Some)) => tls_default.cert;
+    /// Private key of `tls_cert`, in PEM
+    /// Without this setting, the key is in the file of the certificate. Only the owner may have rights to the file; a
+    /// group may read it if root owns it. Chain and key are read again when the files change.
+    tls_key in Tls { placeholder: "FILE", is_daily: true }
+        = text(tls::FILE, |text| tls::file(text).map(Some)) => tls_default.key;
+    /// File with the password of the private key, or env:NAME for a variable
+    /// The password is the first line of the file. As for the key, other users may not read the file.
+    tls_key_password_file in Tls { placeholder: "FILE" }
+        = text(tls::PASSWORD, |text| tls::key_password(text).map(Some)) => tls_default.key_password_file;
+    /// Certificates for further names
+    /// `names` are the names of the server (`shop.example`, or `*.shop.example` for any one label); without them, the
+    /// names in the certificate count. Two tables with the same names and different kinds of keys (ECDSA and RSA)
+    /// stand side by side. The other keys are as the settings `tls_...`: `cert`, `key`, `key_password_file`,
+    /// `client_ca`, `client_auth`, `crl`, `ocsp`. Clients that name no server get the certificate of `tls_cert`, or
+    /// without that setting the first of these tables.
+    tls in Tls {} = keyed_tables(
+        "[[tls]]\nnames = [\"shop.example\", \"*.shop.example\"]\ncert = \"shop.pem\"\nkey = \"shop.key\"",
+        TlsTable
+    ) => tls_tables;
+    /// Certificate for names that no certificate is for: default or reject
+    /// With `reject` the handshake of such a client fails (alert `unrecognized_name`). Clients that name no server
+    /// get the default certificate either way.
+    tls_unknown_name in Tls { default: "default" }
+        = choice(["default", "reject"], [UnknownName::Default, UnknownName::Reject])
+        => config.tls.unknown_name;
+    /// Versions of TLS
+    /// TLS 1.0 and 1.1 are not available. The cipher suites all have forward secrecy, and cannot be chosen.
+    tls_versions in Tls { placeholder: "LIST", default: "1.2,1.3" }
+        = joined(tls::VERSIONS, tls::versions) => config.tls.versions;
+    /// Authorities whose client certificates are accepted, in PEM
+    /// With this setting, clients must show a certificate (`tls_client_auth`).
+    tls_client_ca in Tls { placeholder: "FILE" }
+        = text(tls::FILE, |text| tls::file(text).map(Some)) => tls_default.client_ca;
+    /// Whether clients must show a certificate: require or request
+    /// With `request` the server asks, and serves clients without one. An invalid certificate is refused either way.
+    /// With `tls_client_ca` the default is `require`.
+    tls_client_auth in Tls {}
+        = choice(["require", "request"], [Some(ClientDemand::Require), Some(ClientDemand::Request)])
+        => tls_default.client_auth;
+    /// Revoked client certificates, as lists (CRL) of their authorities
+    /// The file holds lists in PEM, or one in DER. Each authority that signs certificates of clients needs one.
+    tls_crl in Tls { placeholder: "FILE" }
+        = text("a file", |text| tls::file(text).map(Some)) => tls_default.crl;
+    /// OCSP response to staple to the certificate, in DER
+    /// A job writes the file regularly (`openssl ocsp -respout`). Public authorities no longer need it.
+    tls_ocsp in Tls { placeholder: "FILE" }
+        = text("a file in DER", |text| tls::file(text).map(Some)) => tls_default.ocsp;
+    /// File with the keys of session tickets, or auto
+    /// With `auto` the server makes the keys and changes them every 6 hours. Several machines behind one name need a
+    /// file that is the same on all of them: a key in each line (`openssl rand -base64 48`). The first key encrypts
+    /// tickets; the others only decrypt them. The server reads the file again when it changes.
+    tls_ticket_keys in Tls { placeholder: "FILE", default: "auto" }
+        = text("a file, or `auto`", tls::ticket_keys) => config.tls.ticket_keys;
+    /// Redirect requests over plain HTTP to HTTPS: on, off, or the port of HTTPS
+    /// Requests on TCP addresses without TLS get 308, except paths below `/.well-known/acme-challenge/` and the
+    /// server's own paths. With `on` the port is that of the first address with TLS; give the port where clients see
+    /// another one, as behind a container's port mapping.
+    https_redirect in Tls { placeholder: "PORT", default: "off" }
+        = named(["on", "off"], tls::REDIRECT, tls::https_redirect) => config.https_redirect;
+    /// Time that browsers use HTTPS only (Strict-Transport-Security), or off
+    /// Responses over HTTPS get the header unless they have one. `subdomains` and `preload` may follow, as in
+    /// `2y, subdomains`. Begin with a short time: browsers do not forget it earlier.
+    hsts in Tls { placeholder: "DURATION", default: "off" } = text(tls::HSTS, tls::hsts) => config.headers.hsts;
+    /// Maximum time a client may take for the TLS handshake
+    /// The time counts from the accept. The server closes the connection after it.
+    tls_handshake_timeout in Tls { default: "10s" } = duration(MS, HOUR) => config.timeouts.tls_handshake;
 
     /// Proxies whose word about their clients is believed
     /// Addresses, networks and `unix`, between commas; `*` is every peer. From these peers the server takes the
@@ -371,6 +484,10 @@ settings! {
     chunk_line_bytes_max in Limits { default: "256" } = size(18, 64 * K) => config.limits.chunk_line_bytes_max;
     /// Maximum size of the trailer fields after a chunked body
     trailer_bytes_max in Limits { default: "8K" } = size(2, M) => config.limits.trailer_bytes_max;
+    /// Maximum number of requests under way on one HTTP/2 connection
+    /// A request that the client gave up counts until its work has ended. Clients with fewer than 100 requests at
+    /// once load pages more slowly.
+    http2_streams_max in Limits { default: "128" } = count(1, 1_000) => config.http2.streams_max;
 
     /// Maximum time a client may take to send a request head
     /// The time counts from the first byte, and for the first request of a connection from its accept. Further

@@ -20,6 +20,15 @@ pub(crate) enum BindName {
     Inherited(Option<String>),
 }
 
+/// An address with what stands behind it, and its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BindText {
+    pub name: BindName,
+    /// `tls=on` or `tls=off`; `None`: neither.
+    pub tls: Option<bool>,
+    pub text: String,
+}
+
 /// A unix socket's path, with what was written behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnixName {
@@ -37,11 +46,32 @@ pub(crate) const UNIX_PATH_BYTES_MAX: usize = 107;
 /// What systemd takes for `FileDescriptorName`.
 const SOCKET_NAME_BYTES_MAX: usize = 255;
 
+/// Reads one address, with or without `tls=on` or `tls=off` as its last word.
+///
+/// # Errors
+/// What was probably meant, where that can be said.
+pub(crate) fn parse_text(text: &str) -> Result<BindText, Hint> {
+    let (address, tls) = match text.rsplit_once(" tls=") {
+        Some((address, "on")) => (address, Some(true)),
+        Some((address, "off")) => (address, Some(false)),
+        Some((address, _)) => {
+            let address = address.trim_end();
+            return hinted(format!("`{address} tls=on` or `{address} tls=off`"));
+        }
+        None => (text, None),
+    };
+    Ok(BindText {
+        name: parse(address.trim_end())?,
+        tls,
+        text: text.to_owned(),
+    })
+}
+
 /// Reads one address.
 ///
 /// # Errors
 /// What was probably meant, where that can be said.
-pub(crate) fn parse(text: &str) -> Result<BindName, Hint> {
+fn parse(text: &str) -> Result<BindName, Hint> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix(path);
     }
@@ -207,6 +237,22 @@ mod tests {
         check("systemd", "inherited None");
         check("systemd:web", "inherited Some(\"web\")");
         check("systemd-host:80", "host systemd-host 80");
+    }
+
+    #[test]
+    fn reads_whether_an_address_speaks_tls() {
+        let check = |text: &str, name: &str, tls| {
+            let found = parse_text(text).unwrap();
+            assert_eq!(found.name, parse(name).unwrap(), "{text}");
+            assert_eq!((found.tls, found.text.as_str()), (tls, text));
+        };
+        check("0.0.0.0:443", "0.0.0.0:443", None);
+        check("0.0.0.0:443 tls=on", "0.0.0.0:443", Some(true));
+        check(":80  tls=off", ":80", Some(false));
+        check("unix:/a mode=0660 tls=on", "unix:/a mode=0660", Some(true));
+        check("systemd:a b tls=on", "systemd:a b", Some(true));
+        let hint = parse_text(":443 tls=yes").unwrap_err().unwrap();
+        assert_eq!(hint, "`:443 tls=on` or `:443 tls=off`");
     }
 
     #[test]

@@ -200,7 +200,7 @@ fn says_what_is_wrong_with_a_filter_or_a_form() {
     access_log = { to = '-', format = '{pere}' }
         m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{pere}` > there is no field `pere` (character 1 of the template); did you mean `peer`?
     access_log = { to = '-', format = '{}' }
-        m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{}` > there is no field `` (character 1 of the template); there are client peer user time time_iso at request method target path query protocol status bytes sent request_bytes host referer agent route pool driver process worker id receive queue run send total gil cpu before waiting threads idle queued end cause
+        m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{}` > there is no field `` (character 1 of the template); there are client peer user time time_iso at request method target path query protocol status bytes sent request_bytes host referer agent route pool driver process worker id receive queue run send total gil cpu before waiting threads idle queued stream reset_by reset_code blocked_stream blocked_connection end cause tls cipher resumed server_name alpn handshake
     access_log = { to = '-', format = "{peer}\n" }
         m.toml:2: `access_log.format`: expected `phases`, `combined`, `common`, `json`, `naviserver`, or a text with `{field}`s, found `{peer}\n` > character 7 of the template is a control character, `\n`
     access_log = { to = '-', status = 600 }

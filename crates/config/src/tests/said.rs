@@ -58,7 +58,7 @@ fn settings_of_other_servers_have_the_one_that_is_here() {
     ];
     insta::assert_snapshot!(faults(toml, &env, &[]).join("\n"), @r"
     m.toml:2: `timeout`: unknown setting > here it is `request_timeout`: the client gets 504 after this time, and the process continues
-    m.toml:3: `certfile`: unknown setting > there is no TLS and no HTTP/2: put a proxy that has them in front, as nginx
+    m.toml:3: `certfile`: unknown setting > here it is `tls_cert`
     m.toml:4: `listen`: unknown setting > here it is `bind`
     m.toml:5: `readahead`: unknown setting > its name is `body_memory_max` now
     m.toml:6: `steering`: unknown setting > its name is `reuseport_steering` now

@@ -167,12 +167,28 @@ numbers! {
         sum partial,
         /// Requests refused for breaking the protocol or a limit, and connections that failed.
         sum errors,
+        /// TLS handshakes in full.
+        sum handshakes,
+        /// TLS handshakes that resumed an earlier session.
+        sum handshakes_resumed,
+        /// TLS handshakes that failed: the client left, or did not speak TLS as it should.
+        sum handshakes_failed,
+        /// TLS handshakes refused because too many others waited.
+        sum handshakes_refused,
         /// Connections refused because their client had too many.
         sum crowded_clients,
         /// Connections accepted and given to another driver of the process.
         sum balanced_out,
         /// Connections that another driver of the process has accepted.
         sum balanced_in,
+        /// Connections that speak HTTP/2.
+        sum http2_connections,
+        /// Requests over HTTP/2 that were begun.
+        sum http2_streams,
+        /// Streams of HTTP/2 that were reset early, by the client or because of it.
+        sum http2_resets,
+        /// Connections closed because their client made the server work for no request.
+        sum http2_floods,
         /// Connections accepted from the socket of a driver that did not come to it.
         sum stall_takeovers,
         /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
@@ -194,6 +210,8 @@ kinds! {
     Timeout =>
     /// Connections that a deadline ended, by what they were at.
     TimeoutCounts {
+        /// Its TLS handshake was not over in time.
+        Handshake handshake,
         /// Its head was not complete in time.
         Head head,
         /// Its body came too slowly.
@@ -216,6 +234,8 @@ kinds! {
     ConnectionCounts {
         /// Idle between requests, or new and silent.
         Idle idle,
+        /// In its TLS handshake.
+        Handshaking handshaking,
         /// Receiving a head or a body into memory.
         Reading reading,
         /// Receiving a body into a file.

@@ -13,7 +13,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use server::exchange::{Ends, Exchange};
+use server::exchange::{Ends, Exchange, HandshakeFacts};
 
 /// Templates kept: one for each local address, scheme and path prefix that clients used.
 const TEMPLATES_LEN_MAX: usize = 16;
@@ -115,6 +115,9 @@ impl<'py> Environs<'py> {
         let kept = &mut self.ports[port.parse().unwrap_or(0) % PORTS_LEN];
         let port = reuse(py, kept, port.as_bytes());
         environ.set_item(intern!(py, "REMOTE_PORT"), port)?;
+        if let Some(tls) = &ends.tls {
+            set_handshake(&environ, &tls.handshake)?;
+        }
         self.set_headers(&environ, head, ends)?;
         // The id also in the place of whatever the client sent in the header for it.
         let id = latin1(py, &exchange.request_id());
@@ -169,8 +172,13 @@ impl<'py> Environs<'py> {
                 known.map_or_else(|| latin1(py, method), |index| self.methods[index].clone());
             environ.set_item(intern!(py, "REQUEST_METHOD"), method)?;
         }
-        if head.index.version == Version::Http10 {
-            environ.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0"))?;
+        let protocol = match head.index.version {
+            Version::Http11 => None,
+            Version::Http10 => Some(intern!(py, "HTTP/1.0")),
+            Version::Http2 => Some(intern!(py, "HTTP/2")),
+        };
+        if let Some(protocol) = protocol {
+            environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
         }
         let target = latin1(py, head.target());
         environ.set_item(intern!(py, "RAW_URI"), &target)?;
@@ -239,6 +247,24 @@ impl<'py> Environs<'py> {
         }
         Ok(())
     }
+}
+
+/// What the TLS handshake has agreed on, by the names of mod_ssl: a header cannot have them, because its key begins
+/// with `HTTP_`.
+fn set_handshake(environ: &Bound<'_, PyDict>, facts: &HandshakeFacts) -> PyResult<()> {
+    let py = environ.py();
+    environ.set_item(intern!(py, "HTTPS"), intern!(py, "on"))?;
+    environ.set_item(intern!(py, "SSL_PROTOCOL"), facts.version)?;
+    environ.set_item(intern!(py, "SSL_CIPHER"), facts.cipher)?;
+    let resumed = match facts.is_resumed {
+        true => intern!(py, "Resumed"),
+        false => intern!(py, "Initial"),
+    };
+    environ.set_item(intern!(py, "SSL_SESSION_RESUMED"), resumed)?;
+    if let Some(name) = &facts.server_name {
+        environ.set_item(intern!(py, "SSL_TLS_SNI"), name)?;
+    }
+    Ok(())
 }
 
 /// What the server's end of a connection adds to a base.

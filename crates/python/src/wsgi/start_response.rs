@@ -114,6 +114,19 @@ impl Call {
             .ok_or_else(over)
     }
 
+    /// Tell the client early which header fields the response will have: 103 Early Hints (RFC 8297).
+    fn early_hints(&mut self, headers: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut head = Head::default();
+        head.read_fields(Some(headers))?;
+        if self.thread != thread::current().id() || self.stage == Stage::Idle {
+            return Err(over());
+        }
+        if let Some(writer) = self.writer() {
+            writer.early_hints(head.lines);
+        }
+        Ok(())
+    }
+
     /// Send bytes of the body.
     fn write(&mut self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let Ok(data) = data.cast::<PyBytes>() else {
@@ -297,6 +310,10 @@ impl Head {
         self.declared = Declared::default();
         self.set_status(latin1(status, "status")?)
             .map_err(|broken| refused(broken, status))?;
+        self.read_fields(headers)
+    }
+
+    fn read_fields(&mut self, headers: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         // PEP 3333: a list and nothing else, because middleware appends to it.
         let Some(headers) = headers.and_then(|headers| headers.cast::<PyList>().ok()) else {
             let kind = headers.map_or_else(|| "NoneType".to_owned(), type_name);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use http::Version;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -163,6 +164,14 @@ impl<'py> RequestState<'py> {
 
     fn begin(&mut self, exchange: &mut Exchange, worker: &Worker) -> PyResult<Bound<'py, PyDict>> {
         let environ = self.environs.build(exchange)?;
+        if exchange.head().index.version == Version::Http2 {
+            // Made for each such request: one that was kept would be a reference more to all that is used again.
+            let early_hints = self
+                .caller
+                .call
+                .getattr(intern!(environ.py(), "early_hints"))?;
+            environ.set_item(intern!(environ.py(), "wsgi.early_hints"), early_hints)?;
+        }
         let body = std::mem::take(&mut exchange.body);
         if self.has_input || !matches!(body, Body::Empty) {
             self.has_input = true;

@@ -26,6 +26,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use smol_str::{SmolStr, ToSmolStr};
 use socket2::SockRef;
 use telemetry::{Nanos, Stamp};
+use tls::CurrentTls;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -58,6 +59,8 @@ pub(super) struct Acceptor<S> {
     shared: Arc<Shared>,
     pub(super) socket: S,
     pub(super) order: ListenerInfo,
+    /// What its connections are accepted with, where they begin with a TLS handshake.
+    tls: Option<Arc<CurrentTls>>,
     /// The driver that accepts; none where a thread does for all.
     driver: Option<usize>,
     /// When the error log was last told of a client with too many connections.
@@ -88,10 +91,17 @@ impl<S: AsFd> Acceptor<S> {
     ) -> io::Result<Self> {
         // One that was handed over may be as its maker left it.
         rustix::io::ioctl_fionbio(&socket, true)?;
+        let tls = match order.is_tls {
+            true => Some(shared.tls.clone().ok_or_else(|| {
+                io::Error::other("its connections begin with TLS, and there is no certificate")
+            })?),
+            false => None,
+        };
         Ok(Self {
             shared: Arc::clone(shared),
             socket,
             order,
+            tls,
             driver,
             told: Stamp::ZERO,
             turns: 0,
@@ -199,7 +209,7 @@ impl<S: AsFd> Acceptor<S> {
             accepted,
             permit,
         };
-        let stream = AcceptedStream::plain(socket);
+        let stream = AcceptedStream::new(socket, self.tls.as_ref());
         Some(AcceptedConnection { stream, opened })
     }
 
@@ -236,7 +246,9 @@ impl<S: AsFd> Acceptor<S> {
         let stats = &self.shared.stats.drivers[self.driver.unwrap_or_default()];
         stats.crowded_clients.add_from_any();
         // Whatever the socket takes at once: nothing waits for a client that is refused.
-        refuse(socket, 429);
+        if self.tls.is_none() {
+            refuse(socket, 429);
+        }
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
         let mut input = vec![0; REFUSED_BYTES];
         let _ = rustix::net::recv(socket, &mut input[..], RecvFlags::DONTWAIT);
@@ -250,7 +262,9 @@ impl<S: AsFd> Acceptor<S> {
         self.reserve = None;
         let accepted = accept(&self.socket);
         if let Ok((socket, _)) = &accepted {
-            refuse(socket, 503);
+            if self.tls.is_none() {
+                refuse(socket, 503);
+            }
             self.shared.log.error(Level::Error, NO_DESCRIPTORS_TEXT);
         }
         let is_empty = matches!(accepted, Err(Errno::AGAIN));
@@ -303,7 +317,11 @@ impl<S: AsFd> Acceptor<S> {
             local_port,
             host: None,
             prefix: SmolStr::default(),
-            scheme: "http",
+            scheme: match self.tls {
+                Some(_) => "https",
+                None => "http",
+            },
+            tls: None,
             listener: self.order.key.address,
         }
     }

@@ -33,6 +33,7 @@ impl Shared {
             host: None,
             prefix: SmolStr::default(),
             scheme: "http",
+            tls: None,
             listener: 0,
         };
         let opened = Opened {

@@ -45,6 +45,13 @@ pub(crate) struct Opened {
     pub(crate) permit: ConnectionPermit,
 }
 
+impl Opened {
+    /// Since when the client may send requests: since the accept, or the end of the TLS handshake.
+    pub(crate) fn ready_since(&self) -> Stamp {
+        (self.ends.tls.as_ref()).map_or(self.accepted, |tls| tls.ended())
+    }
+}
+
 /// Permission for one connection, counted among all, among its driver's and among its client's. Released when it is
 /// dropped.
 pub(crate) struct ConnectionPermit {
@@ -215,7 +222,7 @@ impl Driver {
     }
 
     fn open(self: &Rc<Self>, new: AcceptedConnection) {
-        match new.stream.watch() {
+        match new.stream.watch(&self.tls_buffers) {
             Ok(transport) => protocol::serve(Rc::clone(self), transport, new.opened),
             Err(_) => self.stats().errors.add(),
         }

@@ -3,8 +3,8 @@
 //!
 //! Never runs application code, never waits for a disk. An `acceptor` accepts from one socket; the thread of
 //! `shared_accept` does so for sockets that drivers share. `handoff` gives connections to this driver or a
-//! sibling, by its `mailbox`. `protocol::h1` is the life of one; `table` keeps the deadlines of all,
-//! `file_lookup` has files looked up by a thread that may wait for the disk.
+//! sibling, by its `mailbox`. `protocol::h1` is the life of one; `handshake_line` bounds what TLS handshakes take of a
+//! turn; `table` keeps the deadlines of all, `file_lookup` has files looked up by a thread that may wait for the disk.
 
 mod shared;
 
@@ -15,6 +15,8 @@ mod acceptor;
 mod faults;
 pub(crate) mod handoff;
 mod shared_accept;
+
+mod handshake_line;
 
 mod file_lookup;
 pub(crate) mod table;
@@ -42,12 +44,14 @@ use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::pool::{Job, Pool};
 use crate::response::ResponseWriter;
 use crate::service::Probe;
+use crate::transport::TlsBuffers;
 use config::typed::Config;
 use ipc::ListenerId;
 use ipc::stats::DriverStats;
 
 use table::Table;
 
+pub(crate) use handshake_line::{HandshakeLine, LineFull};
 pub(crate) use mailbox::{Ack, Command, Mailbox};
 pub use shared::Closing;
 pub(crate) use shared::{ServingState, Shared};
@@ -88,6 +92,9 @@ pub(crate) struct Driver {
     pub(crate) writer: Cell<Option<ResponseWriter>>,
     /// Out while a connection uses it, so that no borrow of it outlives a step.
     scratch: Cell<Option<Box<Scratch>>>,
+    /// Buffers of TLS, as `scratch` has those of protocols.
+    tls_buffers: Rc<TlsBuffers>,
+    pub(crate) handshakes: HandshakeLine,
     pub(crate) files: RefCell<Files>,
     pub(crate) table: RefCell<Table>,
     /// Exchanges on their way to their pools, by pool.
@@ -164,6 +171,8 @@ impl Driver {
             recorder: Recorder::new(&shared.log, Arc::clone(&shared.stats), OnFull::Wait),
             writer: Cell::new(None),
             scratch: Cell::new(None),
+            tls_buffers: Rc::default(),
+            handshakes: HandshakeLine::new(),
             files: RefCell::new(files),
             table: RefCell::default(),
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
@@ -184,6 +193,10 @@ impl Driver {
     async fn serve(self: Rc<Self>) -> io::Result<u64> {
         let mut states = self.shared.state.subscribe();
         tokio::task::spawn_local(Rc::clone(&self).tick());
+        if self.shared.tls.is_some() {
+            let driver = Rc::clone(&self);
+            tokio::task::spawn_local(async move { driver.handshakes.run().await });
+        }
         loop {
             let state = *states.borrow_and_update();
             // The state before the commands: a connection that is among them begins under the state that holds.
@@ -387,6 +400,9 @@ impl Driver {
     /// Nothing is left to do but wait for the kernel.
     fn before_sleep(&self) {
         self.flush();
+        if self.shared.tls.is_some() {
+            self.handshakes.begin_turn();
+        }
         // Nothing else makes a queue long; and a driver that has just rested would only rest again.
         if self.has_handed_over.take() {
             // The one with most to do: the others hear of what comes meanwhile so much later.

@@ -13,6 +13,7 @@ use super::shared_accept::SharedAcceptor;
 
 use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
+use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::exchange::Ids;
 use crate::pages::Pages;
@@ -22,6 +23,7 @@ use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
 use crate::watchdog::Watchdog;
+use ::tls::CurrentTls;
 use config::typed::Config;
 use ipc::stats::Stats;
 
@@ -34,6 +36,8 @@ pub(crate) struct Shared {
     /// How many drivers share how many processors.
     pub(crate) drivers: Drivers,
     pub(crate) service: Service,
+    /// Challenges of certificate authorities.
+    pub(crate) challenges: Arc<ChallengeAnswers>,
     /// By their index; none without a handler.
     pub(crate) pools: Vec<Arc<Pool>>,
     /// Whether what the handler is meant to serve is there.
@@ -41,6 +45,8 @@ pub(crate) struct Shared {
     /// `None` where no limit is set for runs.
     pub(crate) watchdog: Option<Arc<Watchdog>>,
     pub(crate) stats: Arc<Stats>,
+    /// What connections are accepted with that begin with a TLS handshake; `None`: there is no certificate.
+    pub(crate) tls: Option<Arc<CurrentTls>>,
     pub(crate) log: Arc<Log>,
     pub(crate) pages: Arc<Pages>,
     pub(crate) bandwidth: Bandwidth,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::FieldLines;
 use telemetry::Stamp;
 
 use super::Exchange;
@@ -79,6 +80,8 @@ pub(crate) struct PendingStart {
     pub(crate) rate: Option<Rate>,
     /// The file that parts have moved to, which only these keep open.
     pub(crate) spill: SpillFile,
+    /// Fields of interim responses before the head, at most `INTERIM_MAX` at once.
+    pub(crate) interim: Vec<FieldLines>,
 }
 
 /// An exchange whose response is complete but not yet sent.
@@ -95,6 +98,9 @@ pub(crate) const MEMORY_FULL: &str =
     "reply_memory_max is used up, and the client had taken nothing for longest";
 pub(crate) const WAITED_TOO_LONG: &str =
     "the client took the stream too slowly for its worker to wait";
+
+/// Interim responses of one exchange that wait for the driver; more are dropped, because they are hints.
+const INTERIM_MAX: usize = 8;
 
 /// What the driver finds when it looks at a pending response.
 pub(crate) enum Next {
@@ -219,6 +225,25 @@ impl StreamShared {
         invariant!(pending.finished.is_none(), "a response is finished twice");
         pending.finished = Some(finished);
         None
+    }
+
+    /// Worker: an interim response, before the first part. Only of a stream whose driver looks anew at each wake-up.
+    pub(crate) fn push_interim(&self, fields: FieldLines) {
+        let mut pending = self.pending();
+        let start = pending.start();
+        if start.interim.len() < INTERIM_MAX {
+            start.interim.push(fields);
+        }
+        drop(pending);
+        self.ownership.wake();
+    }
+
+    /// Driver: the interim responses that have come.
+    pub(crate) fn take_interim(&self) -> Vec<FieldLines> {
+        match &mut self.pending().start {
+            Some(start) => std::mem::take(&mut start.interim),
+            None => Vec::new(),
+        }
     }
 
     /// Gives up the rest of the response. The first reason counts.

@@ -111,7 +111,6 @@ impl IncomingBody {
     }
 
     /// Takes some of the body as it is.
-    #[cfg(feature = "faults")]
     pub(crate) fn push(&mut self, data: &[u8]) {
         self.memory.extend_from_slice(data);
         self.has_come(data.len());

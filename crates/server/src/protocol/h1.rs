@@ -28,26 +28,22 @@ use queueing::FIRST_BYTE_GRACE;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::body::{IncomingBody, NoBody};
+use super::h2;
 use super::offloaded::{Offloaded, Overdue};
 use super::proxied::NoProxyHeader;
 use super::send::{ResponseSender, SendMonitor};
 use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
-use crate::exchange::Exchange;
-use crate::exchange::ExchangeRecord;
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
+use crate::exchange::{Exchange, ExchangeRecord};
 use crate::pool::Job;
 use crate::refusal::Refusal;
-use crate::response::Destination;
-use crate::response::Encoding;
-use crate::response::Parts;
-use crate::response::Rest;
+use crate::response::{Destination, Encoding, Parts, Rest};
 use crate::transport::Transport;
 use config::typed::Rate;
-use ipc::stats::Doing;
-use ipc::stats::Timeout;
+use ipc::stats::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;
@@ -78,6 +74,8 @@ enum Step {
     LookUp(Box<Unfinished<Box<Lookup>>>),
     Send(Box<Unfinished<Parts>>),
     Then(Then),
+    /// The client speaks HTTP/2.
+    Http2,
 }
 
 /// A request that is not answered on the spot: its file has to be looked up, or the socket has not taken all parts of
@@ -118,6 +116,10 @@ impl H1 {
 
     pub(crate) async fn serve(mut self) {
         self.connection.enter_task().await;
+        let Some(arrived) = self.connection.establish().await else {
+            return;
+        };
+        self.arrived = arrived;
         let mut step = Step::Then(Then::Receive);
         loop {
             step = match step {
@@ -139,6 +141,7 @@ impl H1 {
                     return Box::pin(self.connection.linger()).await;
                 }
                 Step::Then(Then::Close) => return,
+                Step::Http2 => return Box::pin(h2::serve(self.connection, self.buffer)).await,
             }
         }
     }
@@ -366,12 +369,21 @@ impl H1 {
             match head.parse(rest, &mut self.searched, &driver.config().limits) {
                 Ok(HeadStep::Complete) => {}
                 Ok(HeadStep::Partial) => return (used, Step::Then(Then::Receive)),
+                // The first line of HTTP/2 is none of HTTP/1: only what would be refused is looked at.
+                Err(_) if self.received == 0 && h2::begins(rest) && driver.config().http2.is_on => {
+                    return (used, Step::Http2);
+                }
                 Err(refusal) => {
                     self.connection.tell_of_proxy_header(rest);
                     // All input counts as used: nothing behind a head that is refused may be read as a request (RFC
                     // 9112 section 11.2, request smuggling).
-                    let step = self.refuse_beginning(rest, refusal.into(), Then::Linger);
-                    return (input.len(), step);
+                    return (
+                        input.len(),
+                        match self.connection.is_tls(rest) {
+                            true => Step::Then(Then::Close),
+                            false => self.refuse_beginning(rest, refusal.into(), Then::Linger),
+                        },
+                    );
                 }
             }
             // Counted before it is taken up: a request that costs the process shows as one without an end.
@@ -469,13 +481,14 @@ impl H1 {
         } else if ended.after != After::Keep && !is_last {
             then = Then::Leave;
         }
-        match ended.rest {
-            Rest::Here(parts, _) if !is_gone => Step::Send(Unfinished::new(request, parts, then)),
-            _ => {
-                connection.end(&request.record, request.head);
-                Step::Then(then)
-            }
+        if let Rest::Here(mut parts, _) = ended.rest
+            && !is_gone
+            && !connection.send_at_once(&mut request.record, &mut parts)
+        {
+            return Step::Send(Unfinished::new(request, parts, then));
         }
+        connection.end(&request.record, request.head);
+        Step::Then(then)
     }
 
     /// `keep_alive`: whether the request lets the connection live on.

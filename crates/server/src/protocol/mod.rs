@@ -4,7 +4,9 @@
 //! `Connection` is what all of them share: the transport, the deadline, the ways in which a wait may end, what
 //! becomes of a head, and the end of an exchange in the log. `body` stores what has come of a request's body,
 //! `offloaded` is an exchange that a worker has, `send` sends what a socket did not take. `h1` is one request at a
-//! time.
+//! time, `h2` many at once.
+
+mod handshake;
 
 mod body;
 mod offloaded;
@@ -12,6 +14,7 @@ mod proxied;
 mod send;
 
 mod h1;
+mod h2;
 #[cfg(feature = "faults")]
 mod interleaved;
 
@@ -33,6 +36,7 @@ use crate::driver::handoff::Opened;
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::Body;
+use crate::exchange::Ends;
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
 use crate::exchange::Permit;
@@ -40,7 +44,7 @@ use crate::exchange::stream::StreamShared;
 use crate::proxies::LastClient;
 use crate::refusal::Refusal;
 use crate::request_start;
-use crate::response::{Destination, ResponseEnd};
+use crate::response::{Destination, Parts, Progress, ResponseEnd};
 use crate::service::{self, Backend};
 use crate::transport::Transport;
 use ipc::stats::{Doing, Timeout};
@@ -276,6 +280,14 @@ impl Connection {
         .await
     }
 
+    /// Whether the client was asked for other certificates than those that the host of a request asks for.
+    fn is_misdirected(&self, head: HeadView<'_>, ends: &Ends) -> bool {
+        let (Some(tls), Some(facts)) = (&self.driver.shared.tls, &ends.tls) else {
+            return false;
+        };
+        tls.is_misdirected(ends.host_name(head), facts.handshake.client_auth)
+    }
+
     /// Begins an exchange whose head is complete: what becomes of it, and what the record has to know of that.
     #[inline(always)]
     pub(crate) fn begin(&self, request: &mut ReceivedRequest<'_>, now: Stamp) -> Begun {
@@ -286,7 +298,12 @@ impl Connection {
             Ok(permit) => permit,
             Err(refusal) => return Begun::Respond(self.refuse(request, refusal)),
         };
+        if self.is_misdirected(head, &ends) {
+            let refusal = Refusal::because(421, "other client certificates are asked for there");
+            return Begun::Respond(self.refuse(request, refusal));
+        }
         let ReceivedRequest { record, .. } = request;
+        record.is_https = ends.scheme == "https";
         let disposition = driver.shared.service.dispatch(head, &ends);
         record.route = disposition.route;
         let rewritten = disposition.rewritten;
@@ -400,6 +417,30 @@ impl Connection {
         ended
     }
 
+    /// Whether the driver is the first that offers a response of this route to its transport, and without a limit.
+    fn sends_at_once(&self, route: u16) -> bool {
+        let bandwidth = &self.driver.shared.bandwidth;
+        let is_limited = !bandwidth.is_empty && bandwidth.is_limited(route);
+        matches!(self.transport, Transport::Tls(_)) && !is_limited
+    }
+
+    /// Sends what a writer on this thread could not, because it does not encipher: as much as one call takes. Whether
+    /// that was all; most responses are small, and need no wait of their own.
+    pub(crate) fn send_at_once(&self, record: &mut ExchangeRecord, parts: &mut Parts) -> bool {
+        if !self.sends_at_once(record.route) {
+            return false;
+        }
+        // A client that is gone is found again by the next call.
+        let Ok((progress, sent)) = self.transport.send_parts(parts, u64::MAX) else {
+            return false;
+        };
+        record.sent_bytes += sent;
+        if progress == Progress::Done {
+            record.phases.sent = telemetry::now();
+        }
+        progress == Progress::Done
+    }
+
     /// Ends an exchange: the one place on a driver that does.
     pub(crate) fn end(&self, record: &ExchangeRecord, head: HeadView<'_>) {
         if record.ending == Ending::Shutdown {
@@ -457,6 +498,7 @@ impl<'a> From<&'a Exchange> for ReceivedRequest<'a> {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.transport.close();
         // Before the driver is woken below: it has drained when its table is empty.
         self.driver.table.borrow_mut().leave(self.slot);
         self.driver.has_ended(self.opened.accepted);

@@ -27,6 +27,7 @@ use crate::exchange::stream::Next;
 use crate::exchange::stream::StreamShared;
 use crate::pool::Job;
 use crate::refusal::Refusal;
+use crate::response::Progress;
 use ipc::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
@@ -87,7 +88,10 @@ impl<'a> Offloaded<'a> {
                 self.connection.last_sent.set(self.stream.progress_at());
                 self.conclude(after)
             }
-            Ok(Returned::Queued) => Box::pin(self.send_pending()).await,
+            Ok(Returned::Queued) => match self.send_finished() {
+                Some(then) => then,
+                None => Box::pin(self.send_pending()).await,
+            },
             Err((STOP_OVERDUE, ResponseStarted::No)) => return Err(Overdue),
             // The numbers of the stream are those of an earlier exchange.
             Err((stop, ResponseStarted::No)) => self.end_early(stop, 0),
@@ -170,6 +174,41 @@ impl<'a> Offloaded<'a> {
         Then::Close
     }
 
+    /// Sends a response that its worker has finished and could not send, because it does not encipher: in one call,
+    /// without a wait of its own. `None`: there is more to do.
+    fn send_finished(&self) -> Option<Then> {
+        let transport = &self.connection.transport;
+        if !self.connection.sends_at_once(self.record.route) {
+            return None;
+        }
+        let mut pending = self.stream.pending();
+        if pending.start().rate.is_some() || !pending.is_finished() {
+            return None;
+        }
+        let mut parts = pending.take()?;
+        drop(pending);
+        // A client that is gone is found again by the next call.
+        let (progress, sent) =
+            (transport.send_parts(&mut parts, u64::MAX)).unwrap_or((Progress::Blocked, 0));
+        let memory = &self.connection.driver.shared.replies_memory;
+        self.stream.put_back(parts, memory);
+        let mut pending = self.stream.pending();
+        let sent_bytes = &mut pending.start().sent_before;
+        *sent_bytes += sent;
+        let sent_bytes = *sent_bytes;
+        if progress != Progress::Done {
+            return None;
+        }
+        let Next::Finished(finished) = pending.next() else {
+            return None;
+        };
+        drop(pending);
+        let concluded = self.end_sent(finished, sent_bytes);
+        // Last, as in `send_pending`.
+        memory.leave(self.stream);
+        Some(concluded)
+    }
+
     /// Sends what the worker could not, until it has finished the response and all is out.
     async fn send_pending(&self) -> Then {
         let (sent_before, rate) = {
@@ -197,7 +236,10 @@ impl<'a> Offloaded<'a> {
         loop {
             let bytes = match self.next_pending(sender).await? {
                 Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
-                Next::Finished(finished) => return Ok(finished),
+                Next::Finished(finished) => {
+                    sender.flush().await?;
+                    return Ok(finished);
+                }
                 Next::Nothing => continue,
                 Next::Abandoned(why) => return Err(Stop::cut(why)),
             };

@@ -156,8 +156,16 @@ impl Connection {
         self.driver.shared.log.error(Level::Warning, &text);
     }
 
+    /// A connection of HTTP/2 is closed because of what its client sends.
+    pub(super) fn tell_of_odd_work(&self, kind: &str) {
+        self.notice(Notice::OddWork, || {
+            let peer = self.peer_name();
+            format!("{peer} makes HTTP/2 work that serves no request (at last {kind}): closed")
+        });
+    }
+
     /// The text is made only where the log is to hear of it: a peer can cause it with each request.
-    fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
+    pub(super) fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
         let shared = &self.driver.shared;
         if shared.proxies.is_due(notice, telemetry::now()) {
             shared.log.error(Level::Warning, &text());
@@ -165,7 +173,7 @@ impl Connection {
     }
 
     /// The other end of the connection, for the error log.
-    fn peer_name(&self) -> String {
+    pub(super) fn peer_name(&self) -> String {
         match self.opened.peer {
             Peer::Ip(ip) => ip.to_canonical().to_string(),
             Peer::Process { user, group } => {

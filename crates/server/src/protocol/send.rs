@@ -155,6 +155,20 @@ impl<'a> ResponseSender<'a> {
             let progress = self.send(parts, turn).await?;
             self.end_turn(progress).await?;
         }
+        self.flush().await
+    }
+
+    /// Waits until the socket has everything that its transport has taken.
+    pub(crate) async fn flush(&mut self) -> Result<(), Stop> {
+        let transport = &self.connection.transport;
+        while transport.has_unsent() {
+            let readiness = self.writable().await?;
+            let sent = transport.send(&[]);
+            sent.map_err(|error| Stop::of_send(&error))?;
+            if transport.has_unsent() {
+                readiness.clear();
+            }
+        }
         Ok(())
     }
 
@@ -185,7 +199,11 @@ impl<'a> ResponseSender<'a> {
         turn: SendTurn<'_>,
     ) -> Result<Progress, Stop> {
         let Some((socket, readiness)) = turn.by_thread else {
-            return self.send_here(parts, turn.bytes_max);
+            let progress = self.send_here(parts, turn.bytes_max)?;
+            if progress == Progress::OnDisk {
+                self.load(parts).await?;
+            }
+            return Ok(progress);
         };
         // Reading a file may have to wait for its disk. The readiness is of before: an edge that comes while that
         // thread finds the socket full must not be wiped out with it.
@@ -200,9 +218,21 @@ impl<'a> ResponseSender<'a> {
         let progress = written.last.map_err(|error| Stop::of_send(&error))?;
         match progress {
             Progress::Blocked => readiness.clear(),
-            Progress::Done | Progress::More => {}
+            Progress::Done | Progress::More | Progress::OnDisk => {}
         }
         Ok(progress)
+    }
+
+    /// Has the front of `parts` read by a thread that may wait for its disk.
+    async fn load(&mut self, parts: &mut Parts) -> Result<(), Stop> {
+        self.monitor.hold(self.connection, Stamp::NEVER);
+        let task = response::load_file(std::mem::take(parts), SPAN_BYTES);
+        let threads = &self.connection.driver.shared.writers;
+        let loaded = self.connection.unless_cut(threads.run_on(task)).await;
+        self.monitor.resume();
+        let loaded = loaded?.and_then(|loaded| loaded);
+        *parts = loaded.map_err(|error| Stop::of_send(&error))?;
+        Ok(())
     }
 
     fn send_here(&mut self, parts: &mut Parts, bytes_max: u64) -> Result<Progress, Stop> {
@@ -230,7 +260,7 @@ impl<'a> ResponseSender<'a> {
     pub(crate) async fn end_turn(&mut self, progress: Progress) -> Result<(), Stop> {
         match progress {
             Progress::Done => {}
-            Progress::More => tokio::task::yield_now().await,
+            Progress::More | Progress::OnDisk => tokio::task::yield_now().await,
             Progress::Blocked => self.writable().await.map(drop)?,
         }
         Ok(())

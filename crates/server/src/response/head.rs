@@ -13,6 +13,8 @@ use super::sink::{Encoding, ResponseHead};
 use crate::exchange::ExchangeRecord;
 use config::typed::{Config, Rate};
 
+const HSTS: &[u8] = b"Strict-Transport-Security";
+
 /// What the application's fields said, so that the writer need not parse them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Declared {
@@ -40,6 +42,9 @@ pub(super) struct HeadWriter {
     date_until: Stamp,
     /// The line with the name of the server; none where it has none.
     server: FieldLines,
+    /// `Strict-Transport-Security`; none where it is off.
+    hsts: FieldLines,
+    is_https: bool,
     /// Used again from response to response.
     timing: Vec<u8>,
     /// Any lines: a head on its way to another.
@@ -63,7 +68,12 @@ impl HeadWriter {
         if !config.headers.server.is_empty() {
             server.push(b"Server", config.headers.server.as_bytes());
         }
+        let mut hsts = FieldLines::new();
+        if let Some(value) = &config.headers.hsts {
+            hsts.push(HSTS, value.value().as_bytes());
+        }
         Self {
+            hsts,
             has_timing: config.headers.server_timing,
             server,
             id_name: id_header.map_or_else(Vec::new, field_name),
@@ -81,6 +91,7 @@ impl HeadWriter {
         }
         self.version = head.index.version;
         self.is_head = head.is_head();
+        self.is_https = record.is_https;
         self.phases = record.phases;
         self.status = 0;
         self.declared = Declared::default();
@@ -152,6 +163,10 @@ impl HeadWriter {
             self.timing.clear();
             telemetry::timing::server_timing(&phases, &mut self.timing);
             self.lines.push(b"Server-Timing", &self.timing);
+        }
+        // Never over plain HTTP, where anybody on the way could write it (RFC 6797 section 7.2).
+        if self.is_https && !self.hsts.is_empty() && self.lines.get(HSTS).is_none() {
+            self.lines.append(&self.hsts);
         }
         if !self.id_name.is_empty() && self.lines.get(&self.id_name).is_none() {
             self.lines.push(&self.id_name, &self.id);

@@ -17,7 +17,7 @@ mod writer;
 pub use head::Declared;
 pub(crate) use memory::SpillFile;
 pub use memory::{Charge, ReplyMemory};
-pub(crate) use parts::{Parts, Progress, send_file};
+pub(crate) use parts::{Gathered, Parts, Progress, load_file, send_file};
 pub use sink::Piece;
 pub(crate) use sink::{Destination, Encoding, ResponseHead, Rest};
 pub(crate) use writer::ResponseEnd;

@@ -11,8 +11,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use files::{Part, ReplyBody};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::net::SendFlags;
 use telemetry::Nanos;
 
@@ -49,6 +50,18 @@ pub(crate) enum Progress {
     Blocked,
     /// Some went out; there is more, and the socket may take it.
     More,
+    /// The next bytes are of a file and not in memory: a thread that may wait for its disk has to read them, with
+    /// `load_file`. Only where the bytes are read before they are sent.
+    OnDisk,
+}
+
+/// What was taken out of parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gathered {
+    /// So many bytes; 0 where there are none, or no room.
+    Bytes(usize),
+    /// None: the first are of a file and not in memory.
+    OnDisk,
 }
 
 impl Parts {
@@ -153,26 +166,82 @@ impl Parts {
         Ok((sent < offered, sent))
     }
 
-    /// Takes some of the front out as bytes, at most `most`; fails as `send` does.
-    #[cfg(feature = "faults")]
-    pub(crate) fn read(&mut self, most: usize) -> io::Result<Vec<u8>> {
-        use std::os::unix::fs::FileExt;
-        let data = match self.parts.front() {
-            None => return Ok(Vec::new()),
-            Some(Part::Memory(data)) => data[..data.len().min(most)].to_vec(),
-            Some(span) => {
-                let (file, offset, bytes) = unchanged(span)?;
-                let mut data = vec![0; bytes.min(most)];
-                let read = file.read_at(&mut data, offset)?;
-                if read == 0 && !data.is_empty() {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
+    /// Takes bytes out of the front, as many as `buffer` has room for, without waiting for a disk; fails as `send` does.
+    pub(crate) fn gather(&mut self, buffer: &mut [u8]) -> io::Result<Gathered> {
+        let mut filled = 0;
+        while filled < buffer.len()
+            && let Some(front) = self.parts.front()
+        {
+            let room = &mut buffer[filled..];
+            let taken = match front {
+                Part::Memory(data) => {
+                    let taken = data.len().min(room.len());
+                    room[..taken].copy_from_slice(&data[..taken]);
+                    taken
                 }
+                span => match read_span(span, room, ReadWriteFlags::NOWAIT) {
+                    Ok(Some(bytes)) => bytes,
+                    // What precedes it is sent first; the next call finds it again.
+                    Ok(None) | Err(_) if filled > 0 => break,
+                    Ok(None) => return Ok(Gathered::OnDisk),
+                    Err(error) => return Err(error),
+                },
+            };
+            filled += taken;
+            self.advance(taken as u64);
+        }
+        Ok(Gathered::Bytes(filled))
+    }
+
+    /// How many parts there are.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Takes some of the front out, at most `most` bytes, where that needs no disk; `None`: it does. Fails as `send`
+    /// does.
+    pub(crate) fn take_cached(&mut self, most: usize) -> io::Result<Option<Bytes>> {
+        self.take(most, ReadWriteFlags::NOWAIT)
+    }
+
+    /// As `take_cached`, on a thread that may wait for a disk.
+    pub(crate) fn take_waiting(&mut self, most: usize) -> io::Result<Bytes> {
+        let data = self.take(most, ReadWriteFlags::empty())?;
+        Ok(data.unwrap_or_default())
+    }
+
+    fn take(&mut self, most: usize, flags: ReadWriteFlags) -> io::Result<Option<Bytes>> {
+        let data = match self.parts.front() {
+            None => Bytes::new(),
+            // By reference: its charge lives until the last piece is sent.
+            Some(Part::Memory(data)) => data.slice(..data.len().min(most)),
+            Some(span) => {
+                let bytes = usize::try_from(span.bytes()).unwrap_or(usize::MAX);
+                let mut data = vec![0; bytes.min(most)];
+                let Some(read) = read_span(span, &mut data, flags)? else {
+                    return Ok(None);
+                };
                 data.truncate(read);
-                data
+                data.into()
             }
         };
         self.advance(data.len() as u64);
-        Ok(data)
+        Ok(Some(data))
+    }
+
+    /// Puts bytes in the place of the span of a file at the front, `most` of it; waits for its disk.
+    fn load(&mut self, most: usize) -> io::Result<()> {
+        let Some(span @ Part::File { .. }) = self.parts.front() else {
+            return Ok(());
+        };
+        let bytes = usize::try_from(span.bytes()).unwrap_or(usize::MAX);
+        let mut data = vec![0; bytes.min(most)];
+        let read = read_span(span, &mut data, ReadWriteFlags::empty())?.unwrap_or_default();
+        data.truncate(read);
+        self.advance(read as u64);
+        self.memory_bytes += read as u64;
+        self.parts.push_front(Part::Memory(data.into()));
+        Ok(())
     }
 
     /// Drops `sent` bytes from the front.
@@ -260,6 +329,32 @@ fn send_span(socket: &impl AsFd, span: &Part, most: usize) -> io::Result<(bool, 
         Ok(sent) => Ok((sent.is_none(), sent.unwrap_or(0))),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok((false, 0)),
         Err(error) => Err(error),
+    }
+}
+
+/// Reads the front of a span; `None`: not without waiting for a disk, which the flag NOWAIT forbids.
+fn read_span(span: &Part, buffer: &mut [u8], flags: ReadWriteFlags) -> io::Result<Option<usize>> {
+    let (file, offset, bytes) = unchanged(span)?;
+    let bytes = bytes.min(buffer.len());
+    let mut slice = io::IoSliceMut::new(&mut buffer[..bytes]);
+    // RWF_NOWAIT: nothing is read that is not in memory (preadv2(2)).
+    let read = retry_on_intr(|| {
+        rustix::io::preadv2(file, std::slice::from_mut(&mut slice), offset, flags)
+    });
+    match read {
+        Ok(0) if bytes > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(read) => Ok(Some(read)),
+        // A file system that does not know the flag would wait, as for a cold page.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP) if flags == ReadWriteFlags::NOWAIT => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The task of reading the front of `parts`, a span of a file, into memory: at most `most` bytes of it.
+pub(crate) fn load_file(mut parts: Parts, most: u64) -> impl FnMut() -> Option<io::Result<Parts>> {
+    move || {
+        let loaded = parts.load(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(loaded.map(|()| std::mem::take(&mut parts)))
     }
 }
 
@@ -452,6 +547,58 @@ mod tests {
             prop_assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
             prop_assert!(client.received == expected);
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn gathers_every_byte_in_order_whether_files_are_in_memory_or_loaded(
+            sizes in proptest::collection::vec((0_usize..60, any::<bool>()), 1..40),
+            rooms in proptest::collection::vec((1_usize..200, any::<bool>()), 1..6),
+        ) {
+            let (mut chain, expected) = chain_of(&sizes);
+            let mut gathered = Vec::new();
+            for (room, is_loaded) in rooms.iter().cycle() {
+                if *is_loaded {
+                    let mut task = load_file(std::mem::take(&mut chain), *room as u64);
+                    chain = task().unwrap().unwrap();
+                }
+                let mut buffer = vec![0; *room];
+                match chain.gather(&mut buffer).unwrap() {
+                    Gathered::Bytes(bytes) => gathered.extend_from_slice(&buffer[..bytes]),
+                    Gathered::OnDisk => {
+                        let mut task = load_file(std::mem::take(&mut chain), 7);
+                        chain = task().unwrap().unwrap();
+                    }
+                }
+                let (memory_bytes, file_bytes) = chain.bytes();
+                let left = memory_bytes as u64 + file_bytes;
+                prop_assert_eq!(left, (expected.len() - gathered.len()) as u64);
+                if chain.is_empty() {
+                    break;
+                }
+            }
+            prop_assert!(gathered == expected);
+        }
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_gathered_to_its_end_and_no_further() {
+        let mut chain = Parts::default();
+        chain.push_copy(b"head");
+        chain.push(Part::File {
+            file: file_of(b"12345"),
+            offset: 0,
+            bytes: 10,
+            edition: None,
+        });
+        let mut buffer = [0; 100];
+        assert_eq!(chain.gather(&mut buffer).unwrap(), Gathered::Bytes(9));
+        assert_eq!(buffer[..9], *b"head12345");
+        let error = chain.gather(&mut buffer).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let error = load_file(chain, 100)().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

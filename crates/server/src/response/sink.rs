@@ -30,13 +30,11 @@ pub(crate) enum Encoding {
     #[default]
     Http1,
     /// The driver, by the frames of its protocol: the writer gives the head as a value, and data as it is.
-    #[cfg_attr(not(feature = "faults"), expect(dead_code))]
     Frames,
 }
 
 /// The head of a response, for a protocol that encodes it itself.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "faults"), expect(dead_code))]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     pub(crate) fields: FieldLines,
@@ -63,7 +61,6 @@ pub(crate) enum Rest {
     /// In the stream: its driver sends it and ends the exchange.
     Queued,
     /// In this driver's hand; the head where its protocol encodes it.
-    #[cfg_attr(not(feature = "faults"), expect(dead_code))]
     Here(Parts, Option<ResponseHead>),
 }
 
@@ -183,6 +180,17 @@ impl Sink {
         };
         if !self.is_closed && (sent < bytes || self.head.is_some()) {
             self.pass(frame.keep(sent, memory), memory);
+        }
+    }
+
+    /// An interim response of a worker, for a protocol whose driver sends it; dropped elsewhere.
+    pub(super) fn push_interim(&self, fields: FieldLines) {
+        let is_before_head = !(self.is_queued || self.is_closed);
+        if let Some(stream) = &self.to.stream
+            && self.to.encoding == Encoding::Frames
+            && is_before_head
+        {
+            stream.push_interim(fields);
         }
     }
 

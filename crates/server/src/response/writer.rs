@@ -200,6 +200,12 @@ impl ResponseWriter {
         };
     }
 
+    /// Tells the client early which fields the response is likely to have: a 103 (RFC 8297), of a worker and where the
+    /// protocol has it. Without effect once the head has left.
+    pub fn early_hints(&mut self, fields: FieldLines) {
+        self.0.sink.push_interim(fields);
+    }
+
     /// Whether the head has left, so that neither status nor fields can be changed.
     pub fn head_is_sent(&self) -> bool {
         self.0.is_open()

@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use super::Event;
+use super::{Event, certificates};
 use crate::driver::{self, Ack, Command, Shared};
 use crate::fork;
-use ipc::{ListenerId, ListenerInfo};
+use ipc::{Challenges, ListenerId, ListenerInfo};
 
 pub use crate::driver::Closing;
 
@@ -61,6 +61,17 @@ impl ServerHandle {
         self.shared.command_all(|| Command::StopAccepting(key));
     }
 
+    /// New connections are accepted with the certificates and keys of this file of the supervisor.
+    ///
+    /// # Errors
+    /// They cannot be used; everything stays as it was.
+    pub fn take_credentials(&self, file: &OwnedFd) -> io::Result<()> {
+        match &self.shared.tls {
+            Some(current) => certificates::replace(current, &self.shared.config, file),
+            None => Ok(()),
+        }
+    }
+
     /// Other bounds for the size of the pool of that name from now on; at least one thread stays. False where
     /// there is no such pool.
     pub fn reshape(&self, pool: &str, threads_min: usize, threads_max: usize) -> bool {
@@ -69,6 +80,14 @@ impl ServerHandle {
             pool.reshape(threads_min, threads_max);
         }
         found.is_some()
+    }
+
+    /// Answers these challenges of certificate authorities, and no others, from now on.
+    pub fn take_challenges(&self, challenges: Challenges) {
+        if let Some(tls) = &self.shared.tls {
+            tls.replace_challenges(&challenges.tls);
+        }
+        self.shared.challenges.replace(challenges);
     }
 
     /// Calls `say` once, when all that accept have come to what they were told before, or have ended; from any

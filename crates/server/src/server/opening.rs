@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use super::{Server, SupervisorLink, log_names, processors, start_fault, watch_signals};
 use crate::bandwidth::Bandwidth;
 use crate::blocking_pool::BlockingPool;
+use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
@@ -27,6 +28,7 @@ use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
 use crate::watchdog::Watchdog;
+use ::tls::CurrentTls;
 use config::failure::StartFault;
 use config::typed::Config;
 use ipc::stats::Stats;
@@ -37,6 +39,7 @@ pub(super) struct OpenedParts {
     pub(super) files: Vec<Files>,
     pub(super) pages: Arc<Pages>,
     pub(super) stats: Arc<Stats>,
+    pub(super) tls: Option<Arc<CurrentTls>>,
 }
 
 impl OpenedParts {
@@ -102,12 +105,15 @@ impl OpenedParts {
             }),
             false => Vec::new(),
         };
+        let challenges = Arc::new(ChallengeAnswers::default());
         Shared {
-            service: Service::new(config, !pools.is_empty(), slow),
+            service: Service::new(config, !pools.is_empty(), slow, Arc::clone(&challenges)),
+            challenges,
             pools,
             is_loaded: handler.is_none_or(Handler::is_loaded),
             watchdog,
             stats: Arc::clone(&self.stats),
+            tls: self.tls.clone(),
             log: Arc::clone(log),
             pages: Arc::clone(&self.pages),
             bandwidth: Bandwidth::new(&config.rates, &config.route_names()),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
 use config::failure::StartFault;
+use ipc::payload;
 use ipc::stats::{Shape, Stats};
 use ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
 
@@ -20,6 +21,8 @@ pub struct SupervisorLink {
     pub identity: Identity,
     /// The file of all counters.
     pub counters: Option<OwnedFd>,
+    /// The file of certificates and keys, where TLS is spoken.
+    pub credentials: Option<OwnedFd>,
     /// What to say once the server can serve.
     pub ready: ProcessEvent,
 }
@@ -91,6 +94,15 @@ fn perform(
         // A server that has ended can be neither cut nor reopen files.
         SupervisorCommand::Cut => drop(events.send(Event::Cut)),
         SupervisorCommand::Reopen => drop(events.send(Event::Reopen)),
+        SupervisorCommand::TakeCredentials => {
+            let taken = received
+                .fds
+                .first()
+                .map(|file| handle.take_credentials(file));
+            if let Some(Err(error)) = taken {
+                say(&format!("cannot use the new certificates: {error}"));
+            }
+        }
         SupervisorCommand::Heartbeat(number) => handle.heartbeat(number),
         SupervisorCommand::Reshape {
             pool,
@@ -113,6 +125,15 @@ fn perform(
             // answers without it.
             handle
                 .confirm(move || drop(channel.send_now(&ProcessEvent::Confirmed { number }, &[])));
+        }
+        SupervisorCommand::TakeChallenges => {
+            let file = received.fds.first();
+            let challenges = file.map(|file| payload::from_file(file.as_fd()));
+            match challenges {
+                Some(Ok(challenges)) => handle.take_challenges(challenges),
+                Some(Err(error)) => say(&format!("cannot read challenges: {error}")),
+                None => say("the supervisor told of challenges without their file"),
+            }
         }
         SupervisorCommand::Begin(_) | SupervisorCommand::Fork => {
             say("the supervisor gave an order to the wrong process");

@@ -278,7 +278,7 @@ mod tests {
             let sent = super::super::send(
                 &server,
                 &[IoSlice::new(b"abc")],
-                super::super::SendFlags::empty(),
+                rustix::net::SendFlags::empty(),
             )
             .unwrap();
             assert_eq!((sent, edges(), edges(), planned.steps()), (1, 1, 0, step));

@@ -6,12 +6,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{PlainSocket, WatchedSocket, WriteReadiness};
+use super::WriteReadiness;
 use crate::response::{Parts, Progress};
 use crate::sync::lock;
 
@@ -25,119 +24,6 @@ pub enum Protocol {
     Http1,
     /// The toy of the tests: many streams at once.
     Interleaved,
-}
-
-/// A stream of bytes that no driver watches yet.
-pub(crate) enum AcceptedStream {
-    Socket(PlainSocket),
-    Memory(End),
-}
-
-/// One client's stream of bytes.
-pub(crate) enum Transport {
-    Socket(WatchedSocket),
-    Memory(End),
-}
-
-/// Calls the same method of either.
-macro_rules! either {
-    ($self:ident, $stream:ident => $call:expr) => {
-        match $self {
-            Transport::Socket($stream) => $call,
-            Transport::Memory($stream) => $call,
-        }
-    };
-}
-
-impl AcceptedStream {
-    pub(crate) fn plain(socket: OwnedFd) -> Self {
-        Self::Socket(PlainSocket::plain(socket))
-    }
-
-    pub(crate) fn watch(self) -> io::Result<Transport> {
-        match self {
-            Self::Socket(socket) => socket.watch().map(Transport::Socket),
-            Self::Memory(end) => Ok(Transport::Memory(end)),
-        }
-    }
-}
-
-/// As `WatchedSocket` has them.
-impl Transport {
-    /// Whether the connection speaks the protocol of the tests.
-    pub(crate) fn is_interleaved(&self) -> bool {
-        matches!(self, Transport::Memory(end) if end.protocol == Protocol::Interleaved)
-    }
-
-    pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
-        match self {
-            Transport::Socket(socket) => socket.direct(),
-            Transport::Memory(_) => None,
-        }
-    }
-
-    pub(crate) fn poll_read(
-        &self,
-        context: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_read(context, buffer))
-    }
-
-    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
-        either!(self, stream => stream.read_now(buffer))
-    }
-
-    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
-        either!(self, stream => stream.poll_readable(context))
-    }
-
-    pub(crate) fn poll_writable(
-        &self,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<WriteReadiness<'_>>> {
-        either!(self, stream => stream.poll_writable(context))
-    }
-
-    pub(crate) fn is_full(&self) {
-        if let Transport::Socket(socket) = self {
-            socket.is_full();
-        }
-    }
-
-    pub(crate) async fn failed(&self) {
-        match self {
-            Transport::Socket(socket) => socket.failed().await,
-            Transport::Memory(_) => std::future::pending().await,
-        }
-    }
-
-    pub(crate) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        either!(self, stream => stream.send(buffers))
-    }
-
-    pub(crate) fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
-        either!(self, stream => stream.send_parts(parts, most))
-    }
-
-    pub(crate) fn unacknowledged(&self) -> u64 {
-        either!(self, stream => stream.unacknowledged())
-    }
-
-    pub(crate) fn close_write(&self) {
-        either!(self, stream => stream.close_write());
-    }
-
-    pub(crate) fn reset_on_close(&self) {
-        either!(self, stream => stream.reset_on_close());
-    }
-
-    pub(crate) fn reset(&self) {
-        match self {
-            Transport::Socket(socket) => socket.reset(),
-            Transport::Memory(end) => end.reset_on_close(),
-        }
-    }
 }
 
 /// A new connection that speaks `protocol`, and whose buffers hold `bytes_max` bytes each.
@@ -269,8 +155,17 @@ impl MemoryState {
 }
 
 impl End {
+    /// Whether the connection speaks the protocol of the tests.
+    pub(super) fn is_interleaved(&self) -> bool {
+        self.protocol == Protocol::Interleaved
+    }
+
     /// Reads what has come; 0 bytes at the end of the client's side.
-    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_read(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         match state.receive(buffer) {
             Some(received) => Poll::Ready(received),
@@ -282,18 +177,21 @@ impl End {
     }
 
     /// As `poll_read`, but only what is there already; `None` when there is nothing.
-    fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
+    pub(super) fn read_now(&self, buffer: &mut [u8]) -> Option<usize> {
         let bytes = self.state().receive(buffer)?.ok();
         bytes.filter(|bytes| *bytes > 0)
     }
 
     /// Whether the client has sent something, or has ended its side.
-    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         self.poll_read(context, &mut []).map(drop)
     }
 
     /// Whether there is room, or an error to be found.
-    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<WriteReadiness<'_>>> {
+    pub(super) fn poll_writable(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<WriteReadiness<'_>>> {
         let mut state = self.state();
         if state.to_client.room() > 0 || state.check_sending().is_err() {
             return Poll::Ready(Ok(WriteReadiness(None)));
@@ -303,7 +201,7 @@ impl End {
     }
 
     /// Offers buffers; gives the bytes that were taken, 0 when there is no room.
-    fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn send(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut state = self.state();
         state.check_sending()?;
         let put = |buffer: &IoSlice<'_>| state.to_client.put(buffer);
@@ -311,11 +209,11 @@ impl End {
     }
 
     /// Offers the front of `parts`, at most `most` bytes of it.
-    fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
+    pub(super) fn send_parts(&self, parts: &mut Parts, most: u64) -> io::Result<(Progress, u64)> {
         let mut state = self.state();
         state.check_sending()?;
         let room = state.to_client.room();
-        let data = parts.read(usize::try_from(most).unwrap_or(usize::MAX).min(room))?;
+        let data = parts.take_waiting(usize::try_from(most).unwrap_or(usize::MAX).min(room))?;
         state.to_client.put(&data);
         let progress = match state.to_client.room() {
             _ if parts.is_empty() => Progress::Done,
@@ -326,17 +224,17 @@ impl End {
     }
 
     /// Bytes that the client has not read.
-    fn unacknowledged(&self) -> u64 {
+    pub(super) fn unacknowledged(&self) -> u64 {
         self.state().to_client.bytes.len() as u64
     }
 
     /// Ends the server's side.
-    fn close_write(&self) {
+    pub(super) fn close_write(&self) {
         self.state().to_client.is_ended = true;
     }
 
     /// Makes the close a reset.
-    fn reset_on_close(&self) {
+    pub(super) fn reset_on_close(&self) {
         self.state().is_reset_on_close = true;
     }
 

@@ -29,6 +29,7 @@ fn socket(index: u16) -> (ListenerInfo, TcpListener) {
         at: ListenAddr::Tcp(socket.local_addr().unwrap()),
         is_shared: false,
         takes_turns: false,
+        is_tls: false,
         is_inherited: false,
     };
     (order, socket)
@@ -57,6 +58,7 @@ fn a_supervisor_reads_what_a_process_counts() {
             segment: Some(segment),
             reloads: false,
         },
+        credentials: None,
         counters: Some(counters.file().try_clone_to_owned().unwrap()),
         ready: ProcessEvent::Ready {
             python: None,

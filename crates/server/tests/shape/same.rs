@@ -14,9 +14,31 @@ use super::support::*;
 use super::ways::*;
 
 /// Keys of a record that belong to the moment, or to the head as a protocol writes it.
-const OF_THE_MOMENT: [&str; 18] = [
-    "time", "sent", "driver", "process", "worker", "id", "receive", "queue", "run", "send",
-    "total", "gil", "cpu", "waiting", "threads", "idle", "queued", "bytes",
+const OF_THE_MOMENT: [&str; 24] = [
+    "time",
+    "sent",
+    "driver",
+    "process",
+    "worker",
+    "id",
+    "receive",
+    "queue",
+    "run",
+    "send",
+    "total",
+    "gil",
+    "cpu",
+    "waiting",
+    "threads",
+    "idle",
+    "queued",
+    "bytes",
+    "tls",
+    "cipher",
+    "resumed",
+    "server_name",
+    "alpn",
+    "handshake",
 ];
 
 fn answer(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
@@ -261,8 +283,9 @@ fn check_same(ways: &[Way]) {
     }
 }
 
-const WAYS: [Way; 3] = [
+const WAYS: [Way; 4] = [
     Way::Tcp,
+    Way::Tls,
     Way::Memory(BUFFER_BYTES),
     Way::Interleaved(BUFFER_BYTES),
 ];
@@ -275,6 +298,11 @@ fn texts<'r, const N: usize>(record: &'r Value, keys: [&str; N]) -> [&'r str; N]
 #[test]
 fn responses_and_records_are_the_same_in_memory_and_interleaved() {
     check_same(&[Way::Memory(BUFFER_BYTES), Way::Interleaved(BUFFER_BYTES)]);
+}
+
+#[test]
+fn responses_and_records_are_the_same_over_tls() {
+    check_same(&[Way::Tls]);
 }
 
 #[test]

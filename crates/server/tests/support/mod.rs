@@ -94,6 +94,7 @@ pub(super) fn run(
         at: ListenAddr::Tcp(address),
         is_shared,
         takes_turns: false,
+        is_tls: false,
         is_inherited: false,
     };
     handle.start_accepting(listener, socket.into()).unwrap();

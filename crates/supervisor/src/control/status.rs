@@ -6,6 +6,7 @@
 use std::fmt;
 
 use config::failure::Failure;
+use ipc::ManagedCertificate;
 use serde::{Deserialize, Serialize};
 
 /// The whole.
@@ -34,6 +35,10 @@ pub struct Status {
     pub processes: Vec<ProcessStatus>,
     /// What is listened on.
     pub addresses: Vec<AddressStatus>,
+    /// Names with automatic certificates.
+    pub automatic_certificates: Vec<ManagedCertificate>,
+    /// Certificates, the default first.
+    pub certificates: Vec<CertificateStatus>,
     /// Sums over all processes that there ever were.
     pub totals: Totals,
     /// All counters and histograms, over all processes that there ever were, in the form of the status page.
@@ -42,6 +47,48 @@ pub struct Status {
     pub steering: Option<String>,
     /// What went wrong last.
     pub last_fault: Option<LastFault>,
+}
+
+impl Status {
+    /// When it was written, in seconds since 1970, by the supervisor's clock.
+    pub fn now_unix_s(&self) -> u64 {
+        self.started_unix_s.saturating_add(self.uptime_s)
+    }
+}
+
+/// One certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateStatus {
+    /// Names of servers that it is shown for.
+    pub names: Vec<String>,
+    /// Who has issued it.
+    pub issuer: String,
+    /// Seconds since 1970 of its last moment.
+    pub ends_unix_s: u64,
+    /// The same for people: `2026-12-04 12:00 UTC`.
+    pub ends: String,
+}
+
+impl From<&tls::Identity> for CertificateStatus {
+    fn from(identity: &tls::Identity) -> Self {
+        Self {
+            names: identity.served_names().to_vec(),
+            issuer: identity.facts.issuer.clone(),
+            ends_unix_s: identity.facts.not_after,
+            ends: identity.facts.ends(),
+        }
+    }
+}
+
+impl fmt::Display for CertificateStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = match self.names.is_empty() {
+            true => "(no name)".to_owned(),
+            false => self.names.join(", "),
+        };
+        write!(f, "{names}, by {}, until {}", self.issuer, self.ends)
+    }
 }
 
 /// One configuration and its processes.

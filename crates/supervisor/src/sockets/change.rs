@@ -26,8 +26,8 @@ const SOCKETS_LEN_MAX: usize = 16_384;
 /// What is to be changed; nothing has changed yet. For [`Sockets::commit`] or [`Sockets::abandon`].
 #[must_use]
 pub(crate) struct Change {
-    /// Addresses that stay, with the sockets that they lack.
-    kept: Vec<(u16, Vec<Held>)>,
+    /// Addresses that stay.
+    kept: Vec<KeptAddress>,
     /// Those of the service manager without their sockets, which stay where they are until the change is made.
     fresh: Vec<ListenerGroup>,
     leaving: Vec<u16>,
@@ -35,6 +35,14 @@ pub(crate) struct Change {
     listen: Listen,
     /// Files of new unix sockets.
     files: SocketFiles,
+}
+
+/// An address that stays.
+struct KeptAddress {
+    number: u16,
+    /// Sockets that it lacks.
+    more: Vec<Held>,
+    is_tls: bool,
 }
 
 /// Files that are removed unless they are kept.
@@ -75,16 +83,20 @@ impl Sockets {
             listen: config.listen.clone(),
             files: SocketFiles::default(),
         };
-        for origin in self.origins(config)? {
+        for (origin, is_tls) in self.origins(config)? {
             match self.known(&origin, &change.leaving) {
                 Some(number) => {
                     change.leaving.retain(|leaving| *leaving != number);
                     let more = self.more(number, drivers_len, config)?;
-                    change.kept.push((number, more));
+                    change.kept.push(KeptAddress {
+                        number,
+                        more,
+                        is_tls,
+                    });
                 }
                 None => {
                     let fresh = self.fresh(origin, &mut change, config)?;
-                    change.fresh.push(fresh);
+                    change.fresh.push(ListenerGroup { is_tls, ..fresh });
                 }
             }
         }
@@ -107,7 +119,7 @@ impl Sockets {
         let kept = change
             .kept
             .iter()
-            .map(|(number, more)| (&self.groups[number].at, more));
+            .map(|kept| (&self.groups[&kept.number].at, &kept.more));
         let fresh = change.fresh.iter().map(|fresh| (&fresh.at, &fresh.held));
         for (at, held) in kept.chain(fresh) {
             for held in held {
@@ -121,12 +133,13 @@ impl Sockets {
         for number in change.leaving {
             self.forget(number, &mut committed);
         }
-        for (number, more) in change.kept {
+        for kept in change.kept {
             let group = self
                 .groups
-                .get_mut(&number)
+                .get_mut(&kept.number)
                 .expect("a kept address is in the table");
-            group.held.extend(more);
+            group.held.extend(kept.more);
+            group.is_tls = kept.is_tls;
             committed.apply(group, &change.listen);
             group.want(change.drivers_len, choice, now);
         }
@@ -150,10 +163,11 @@ impl Sockets {
         drop(change);
     }
 
-    /// What a configuration asks for, each once; any port (0) as often as it says.
-    fn origins(&self, config: &Config) -> Result<Vec<AddressOrigin>, StartFault> {
-        let mut all: Vec<AddressOrigin> = Vec::new();
+    /// What a configuration asks for, each once; any port (0) as often as it says. With each, whether it speaks TLS.
+    fn origins(&self, config: &Config) -> Result<Vec<(AddressOrigin, bool)>, StartFault> {
+        let mut all: Vec<(AddressOrigin, bool)> = Vec::new();
         for bind in &config.binds {
+            let is_tls = config.tls.binds.contains(bind);
             let origins = match bind {
                 Bind::Tcp(addresses) => {
                     let origin = |at: &SocketAddr| TcpAddress::new(*at, config);
@@ -165,8 +179,8 @@ impl Sockets {
             };
             for origin in origins {
                 let is_any = matches!(&origin, AddressOrigin::Tcp(wanted) if wanted.at.port() == 0);
-                if is_any || !all.contains(&origin) {
-                    all.push(origin);
+                if is_any || all.iter().all(|(known, _)| *known != origin) {
+                    all.push((origin, is_tls));
                 }
             }
         }
@@ -247,6 +261,7 @@ impl Sockets {
         Ok(ListenerGroup {
             origin,
             at,
+            is_tls: false,
             file,
             sharing,
             held: sockets.into_iter().map(Held::from).collect(),

@@ -50,6 +50,9 @@ pub(super) enum SocketSharing {
 pub(super) struct ListenerGroup {
     pub(super) origin: AddressOrigin,
     pub(super) at: ListenAddr,
+    /// Connections begin with a TLS handshake.
+    #[serde(default)]
+    pub(super) is_tls: bool,
     /// Of a unix socket: it is removed when the address closes.
     #[serde(default)]
     pub(super) file: Option<SocketFile>,
@@ -122,6 +125,7 @@ impl ListenerGroup {
         let depths = self.depths().map(|(_, depth)| u64::from(depth.waiting));
         AddressStatus {
             url: match &self.at {
+                ListenAddr::Tcp(at) if self.is_tls => format!("https://{at}"),
                 ListenAddr::Tcp(at) => format!("http://{at}"),
                 ListenAddr::Unix(path) => format!("unix:{}", path.display()),
             },

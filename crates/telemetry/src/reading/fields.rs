@@ -81,7 +81,9 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
         | Field::Driver
         | Field::Waiting
         | Field::Threads
-        | Field::Idle => Shape::Number,
+        | Field::Idle
+        | Field::Stream
+        | Field::ResetCode => Shape::Number,
         Field::At
         | Field::Receive
         | Field::Queue
@@ -90,7 +92,9 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
         | Field::Total
         | Field::Gil
         | Field::Cpu
-        | Field::Before => Shape::Seconds,
+        | Field::Before
+        | Field::BlockedStream
+        | Field::BlockedConnection => Shape::Seconds,
         _ => return None,
     })
 }
@@ -163,8 +167,21 @@ pub(super) fn put<'a>(
                 _ => None,
             }
         }
+        // Nothing is made of them here.
+        Field::Stream
+        | Field::ResetBy
+        | Field::ResetCode
+        | Field::BlockedStream
+        | Field::BlockedConnection => {}
         Field::End => line.end = value,
         Field::Cause => line.cause = value,
+        // Facts of a connection, of which no question about requests asks.
+        Field::Tls
+        | Field::Cipher
+        | Field::Resumed
+        | Field::ServerName
+        | Field::Alpn
+        | Field::Handshake => {}
     }
     Some(())
 }

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::tests::check_cases;
 use crate::{
-    Ending, Form, NO_POOL, Names, Phases, Queued, Record, Stamp, Style, Template, Writer, made_id,
+    Ending, Form, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts, Style, Template,
+    Writer, made_id,
 };
 use proptest::prelude::*;
 
@@ -123,6 +124,10 @@ impl Facts {
                 worker: NonZeroU32::new(self.numbers[0] as u32 % 99).filter(|_| is_pooled),
             },
             queued: self.queued,
+            stream: StreamFacts {
+                number: u32::from(route),
+                ..StreamFacts::default()
+            },
             wall_arrived_ns: self.wall_us * 1_000,
             client: text(0),
             peer: text(0),
@@ -143,6 +148,7 @@ impl Facts {
             pool: if is_pooled { 1 } else { NO_POOL },
             driver: 3,
             cause: text(6),
+            tls: b"",
         }
     }
 }

@@ -132,6 +132,13 @@ mod records {
                 idle: 18,
                 from_queue: true,
             },
+            stream: StreamFacts {
+                number: 21,
+                reset_by: ResetBy::Client,
+                reset_code: 22,
+                blocked_stream: Nanos(23),
+                blocked_connection: Nanos(24),
+            },
             wall_arrived_ns: 7,
             client: b"192.0.2.7",
             peer: b"127.0.0.1",
@@ -152,6 +159,7 @@ mod records {
             driver: 12,
             pool: 14,
             cause: b"why",
+            tls: b"1.3 c no a.example h2 412",
         }
     }
 
@@ -170,6 +178,11 @@ mod records {
         check(&Record::default());
         for ending in Ending::ALL {
             check(&Record { ending, ..sample() });
+        }
+        for reset_by in ResetBy::ALL {
+            let mut record = sample();
+            record.stream.reset_by = reset_by;
+            check(&record);
         }
     }
 

@@ -9,7 +9,7 @@ use super::escape::{or_dash, push_bare, push_quoted};
 use super::names::Known;
 use crate::record::NO_POOL;
 use crate::record::WholeMicros;
-use crate::{Ending, Queued, Record};
+use crate::{Ending, Queued, Record, ResetBy, StreamFacts, TlsRecord};
 
 /// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.
 pub(super) fn common(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
@@ -64,10 +64,12 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     }
     ending(record, out);
     queued(&record.queued, out);
+    stream(&record.stream, out);
     if spans.cpu.0 > 0 {
         out.extend_from_slice(b" cpu=");
         push_seconds(out, spans.cpu.0 / 1_000);
     }
+    handshake(record, out);
     out.extend_from_slice(b" worker=");
     names.push_worker(record, out);
     out.extend_from_slice(b" at=");
@@ -89,6 +91,21 @@ pub(super) fn partial_times(record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" 0.000000 ");
     push_seconds(out, us.run + us.send);
     out.push(b'"');
+}
+
+/// The first request of a connection under TLS tells of its handshake.
+fn handshake(record: &Record<'_>, out: &mut Vec<u8>) {
+    let Some(tls) = TlsRecord::parse(record.tls) else {
+        return;
+    };
+    if let Some(took) = tls.handshake {
+        out.extend_from_slice(b" tls=");
+        push_bare(out, or_dash(tls.version));
+        out.extend_from_slice(b" resumed=");
+        push_bare(out, or_dash(tls.resumed));
+        out.extend_from_slice(b" handshake=");
+        push_seconds(out, took.0 / 1_000);
+    }
 }
 
 fn request_line(record: &Record<'_>, out: &mut Vec<u8>) {
@@ -120,6 +137,30 @@ fn queued(queued: &Queued, out: &mut Vec<u8>) {
     if before_us > 0 {
         out.extend_from_slice(b" before=");
         push_seconds(out, before_us);
+    }
+}
+
+fn stream(stream: &StreamFacts, out: &mut Vec<u8>) {
+    if stream.number == 0 {
+        return;
+    }
+    out.extend_from_slice(b" stream=");
+    push_u64(out, u64::from(stream.number));
+    if stream.reset_by != ResetBy::None {
+        out.extend_from_slice(b" reset_by=");
+        out.extend_from_slice(stream.reset_by.text().as_bytes());
+        out.extend_from_slice(b" reset_code=");
+        push_u64(out, u64::from(stream.reset_code));
+    }
+    for (key, blocked) in [
+        (&b" blocked_stream="[..], stream.blocked_stream),
+        (b" blocked_connection=", stream.blocked_connection),
+    ] {
+        let blocked_us = blocked.0 / 1_000;
+        if blocked_us > 0 {
+            out.extend_from_slice(key);
+            push_seconds(out, blocked_us);
+        }
     }
 }
 

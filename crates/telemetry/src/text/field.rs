@@ -79,14 +79,36 @@ pub enum Field {
     Idle,
     /// Whether it had to wait for a thread: `yes` or `no`.
     Queued,
+    /// The number of its stream, where its connection has many.
+    Stream,
+    /// Which end reset its stream: `client` or `server`.
+    ResetBy,
+    /// For which reason, by its number.
+    ResetCode,
+    /// Seconds of `Send` that the client kept the stream's own window shut.
+    BlockedStream,
+    /// Seconds of `Send` that the stream waited for its connection.
+    BlockedConnection,
     /// How it ended, in one word.
     End,
     /// Why it was refused or cut.
     Cause,
+    /// The version of TLS, as `1.3`.
+    Tls,
+    /// The cipher of TLS.
+    Cipher,
+    /// Whether an earlier TLS session was resumed: `yes` or `no`.
+    Resumed,
+    /// The name that the client asked for in the TLS handshake.
+    ServerName,
+    /// The protocol that the TLS handshake has agreed on.
+    Alpn,
+    /// Seconds from the accept to the end of the TLS handshake; the first request of a connection has them alone.
+    Handshake,
 }
 
 /// All of them with their names, in the order of the fields.
-const NAMED: [(Field, &str); 39] = [
+const NAMED: [(Field, &str); 50] = [
     (Field::Client, "client"),
     (Field::Peer, "peer"),
     (Field::User, "user"),
@@ -124,8 +146,19 @@ const NAMED: [(Field, &str); 39] = [
     (Field::Threads, "threads"),
     (Field::Idle, "idle"),
     (Field::Queued, "queued"),
+    (Field::Stream, "stream"),
+    (Field::ResetBy, "reset_by"),
+    (Field::ResetCode, "reset_code"),
+    (Field::BlockedStream, "blocked_stream"),
+    (Field::BlockedConnection, "blocked_connection"),
     (Field::End, "end"),
     (Field::Cause, "cause"),
+    (Field::Tls, "tls"),
+    (Field::Cipher, "cipher"),
+    (Field::Resumed, "resumed"),
+    (Field::ServerName, "server_name"),
+    (Field::Alpn, "alpn"),
+    (Field::Handshake, "handshake"),
 ];
 
 impl Field {

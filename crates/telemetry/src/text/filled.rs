@@ -7,7 +7,7 @@ use super::field::Field;
 use super::names::Known;
 use super::template::{Part, Place, Template};
 use crate::record::WholeMicros;
-use crate::{Nanos, Queued, Record};
+use crate::{Nanos, Queued, Record, ResetBy, TlsRecord};
 
 /// The texts of a second, in both forms.
 #[derive(Debug)]
@@ -64,6 +64,7 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         record, names, us, ..
     } = facts;
     let wall_ns = record.wall_arrived_ns;
+    let tls = || TlsRecord::parse(record.tls).unwrap_or_default();
     match field {
         Field::Client => slot.text(record.client),
         Field::Peer => slot.text(record.peer),
@@ -103,8 +104,23 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::Threads => slot.count(&record.queued, record.queued.threads),
         Field::Idle => slot.count(&record.queued, record.queued.idle),
         Field::Queued => slot.text(from_queue(&record.queued)),
+        Field::Stream => slot.unless_zero(record.stream.number),
+        Field::ResetBy => slot.text(record.stream.reset_by.text().as_bytes()),
+        Field::ResetCode if record.stream.reset_by == ResetBy::None => slot.text(b""),
+        Field::ResetCode => push_u64(slot.out, u64::from(record.stream.reset_code)),
+        Field::BlockedStream => slot.before(record.stream.blocked_stream),
+        Field::BlockedConnection => slot.before(record.stream.blocked_connection),
         Field::End => slot.text(record.ending.text().as_bytes()),
         Field::Cause => slot.text(record.cause),
+        Field::Tls => slot.text(tls().version),
+        Field::Cipher => slot.text(tls().cipher),
+        Field::Resumed => slot.text(tls().resumed),
+        Field::ServerName => slot.text(tls().server_name),
+        Field::Alpn => slot.text(tls().alpn),
+        Field::Handshake => match tls().handshake {
+            Some(took) => push_seconds(slot.out, took.0 / 1_000),
+            None => slot.text(b""),
+        },
     }
 }
 
@@ -129,6 +145,13 @@ impl Slot<'_> {
         match cpu {
             Nanos::ZERO => self.text(b""),
             cpu => push_seconds(self.out, cpu.0 / 1_000),
+        }
+    }
+
+    fn unless_zero(&mut self, number: u32) {
+        match number {
+            0 => self.text(b""),
+            number => push_u64(self.out, u64::from(number)),
         }
     }
 

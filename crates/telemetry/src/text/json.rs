@@ -1,14 +1,14 @@
 //! A record as one JSON object (RFC 8259), keys in a fixed order.
 //!
 //! Strings that are not known are empty and numbers are always there, so that every line has the same
-//! shape; only `user`, `request_line` and `cause` come when there is one.
+//! shape; only `user`, `request_line`, `cause` the facts of a stream and those of TLS come when there is one.
 
 use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
 use super::escape::push_json;
 use super::names::Known;
 use crate::record::WholeMicros;
-use crate::{Queued, Record};
+use crate::{Queued, Record, ResetBy, StreamFacts, TlsRecord};
 
 /// Appends the object of `record`; the names are escaped already.
 pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, out: &mut Vec<u8>) {
@@ -40,7 +40,11 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     text(out, b",\"id\":\"", names.id(record, &mut [0; 16]));
     phases(record, out);
     queued(&record.queued, out);
+    stream(&record.stream, out);
     text(out, b",\"end\":\"", record.ending.text().as_bytes());
+    if let Some(tls) = TlsRecord::parse(record.tls) {
+        handshake(&tls, out);
+    }
     if !record.request_line.is_empty() {
         text(out, b",\"request_line\":\"", record.request_line);
     }
@@ -62,6 +66,20 @@ fn phases(record: &Record<'_>, out: &mut Vec<u8>) {
     seconds(out, b",\"cpu\":", spans.cpu.0 / 1_000);
 }
 
+fn handshake(tls: &TlsRecord<'_>, out: &mut Vec<u8>) {
+    text(out, b",\"tls\":\"", tls.version);
+    text(out, b",\"cipher\":\"", tls.cipher);
+    out.extend_from_slice(match tls.resumed {
+        b"yes" => b",\"resumed\":true",
+        _ => b",\"resumed\":false",
+    });
+    text(out, b",\"server_name\":\"", tls.server_name);
+    text(out, b",\"alpn\":\"", tls.alpn);
+    if let Some(took) = tls.handshake {
+        seconds(out, b",\"handshake\":", took.0 / 1_000);
+    }
+}
+
 fn queued(queued: &Queued, out: &mut Vec<u8>) {
     seconds(out, b",\"before\":", queued.before.0 / 1_000);
     number(out, b",\"waiting\":", u64::from(queued.waiting));
@@ -71,6 +89,28 @@ fn queued(queued: &Queued, out: &mut Vec<u8>) {
         true => b",\"queued\":true",
         false => b",\"queued\":false",
     });
+}
+
+/// Only of a connection that has many.
+fn stream(stream: &StreamFacts, out: &mut Vec<u8>) {
+    if stream.number == 0 {
+        return;
+    }
+    number(out, b",\"stream\":", u64::from(stream.number));
+    if stream.reset_by != ResetBy::None {
+        text(out, b",\"reset_by\":\"", stream.reset_by.text().as_bytes());
+        number(out, b",\"reset_code\":", u64::from(stream.reset_code));
+    }
+    seconds(
+        out,
+        b",\"blocked_stream\":",
+        stream.blocked_stream.0 / 1_000,
+    );
+    seconds(
+        out,
+        b",\"blocked_connection\":",
+        stream.blocked_connection.0 / 1_000,
+    );
 }
 
 fn text(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {

@@ -6,7 +6,7 @@ mod forged;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::{Ending, NO_POOL, Nanos, Phases, Queued, Stamp};
+use crate::{Ending, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts};
 
 const SAMPLE: Record<'static> = Record {
     id: 0x9e37_79b9_7f4a_7c15,
@@ -28,6 +28,13 @@ const SAMPLE: Record<'static> = Record {
         idle: 0,
         from_queue: false,
     },
+    stream: StreamFacts {
+        number: 0,
+        reset_by: ResetBy::None,
+        reset_code: 0,
+        blocked_stream: Nanos::ZERO,
+        blocked_connection: Nanos::ZERO,
+    },
     wall_arrived_ns: 971_186_136_000_123_000,
     client: b"192.0.2.7",
     peer: b"192.0.2.7",
@@ -48,6 +55,7 @@ const SAMPLE: Record<'static> = Record {
     pool: NO_POOL,
     driver: 3,
     cause: b"",
+    tls: b"",
 };
 
 /// The fourth of six that came at once to two threads, half a pause after another server had it.
@@ -95,6 +103,33 @@ fn check(form: Form, record: &Record<'_>, expect: &str) {
 #[track_caller]
 fn check_filled(text: &str, record: &Record<'_>, expect: &str) {
     check(template(text), record, expect);
+}
+
+#[test]
+fn the_first_request_under_tls_tells_of_the_handshake() {
+    let first = Record {
+        route: 0,
+        tls: b"1.3 TLS13_AES_128_GCM_SHA256 no shop.example http/1.1 412",
+        ..SAMPLE
+    };
+    let later = Record {
+        tls: b"1.2 c yes - - -",
+        ..first
+    };
+    let text = line(Form::CombinedPhases, &first);
+    let expect = format!("id={ID} route=/ tls=1.3 resumed=no handshake=0.000412{LAST}\n");
+    assert!(text.ends_with(&expect), "{text}");
+    let text = line(Form::CombinedPhases, &later);
+    assert!(text.ends_with(&format!("route=/{LAST}\n")), "{text}");
+    let text = line(Form::Json, &first);
+    let expect = "\"end\":\"complete\",\"tls\":\"1.3\",\"cipher\":\"TLS13_AES_128_GCM_SHA256\",\"resumed\":false,\
+                  \"server_name\":\"shop.example\",\"alpn\":\"http/1.1\",\"handshake\":0.000412}\n";
+    assert!(text.ends_with(expect), "{text}");
+    let fields = "{tls} {cipher} {resumed} {server_name} {alpn} {handshake}";
+    let expect = "1.3 TLS13_AES_128_GCM_SHA256 no shop.example http/1.1 0.000412";
+    check_filled(fields, &first, expect);
+    check_filled(fields, &later, "1.2 c yes - - -");
+    check_filled(fields, &SAMPLE, "- - - - - -");
 }
 
 #[test]
@@ -509,4 +544,37 @@ fn all_forms(template_text: &str) -> [Form; 6] {
         Form::NaviServer,
         template(template_text),
     ]
+}
+
+#[test]
+fn a_stream_shows_its_number_and_what_was_unusual() {
+    let stream = |reset_by, blocked_ns| Record {
+        stream: StreamFacts {
+            number: 5,
+            reset_by,
+            reset_code: 8,
+            blocked_stream: Nanos(blocked_ns),
+            blocked_connection: Nanos::ZERO,
+        },
+        ..SAMPLE
+    };
+    let plain = line(Form::CombinedPhases, &stream(ResetBy::None, 0));
+    assert!(plain.contains(" stream=5 "), "{plain}");
+    assert!(
+        !plain.contains("reset") && !plain.contains("blocked"),
+        "{plain}"
+    );
+    let reset = line(Form::CombinedPhases, &stream(ResetBy::Client, 1_500_000));
+    let expect = " stream=5 reset_by=client reset_code=8 blocked_stream=0.001500 ";
+    assert!(reset.contains(expect), "{reset}");
+    let json = line(Form::Json, &stream(ResetBy::Server, 0));
+    let expect = r#","stream":5,"reset_by":"server","reset_code":8,"blocked_stream":0.000000,"#;
+    assert!(json.contains(expect), "{json}");
+    assert!(!line(Form::Json, &SAMPLE).contains("stream"));
+    let named = template("{stream} {reset_by} {reset_code} {blocked_stream} {blocked_connection}");
+    assert_eq!(
+        line(named.clone(), &stream(ResetBy::Client, 0)),
+        "5 client 8 - -\n"
+    );
+    assert_eq!(line(named, &SAMPLE), "- - - - -\n");
 }

@@ -1,7 +1,8 @@
 //! The table and the JSON of a made status.
 
 use config::failure::Failure;
-use supervisor::control::status::{GenerationStatus, State};
+use ipc::ManagedCertificate;
+use supervisor::control::status::{CertificateStatus, GenerationStatus, State};
 
 use super::*;
 
@@ -58,6 +59,32 @@ fn process(slot: usize, generation: u64, state: State) -> ProcessStatus {
     }
 }
 
+fn certificate() -> CertificateStatus {
+    CertificateStatus {
+        names: vec!["shop.example".to_owned(), "*.shop.example".to_owned()],
+        issuer: "Test CA".to_owned(),
+        ends_unix_s: 1_796_385_600,
+        ends: "2026-12-04 12:00 UTC".to_owned(),
+    }
+}
+
+fn addresses() -> Vec<AddressStatus> {
+    vec![
+        AddressStatus {
+            url: "http://127.0.0.1:8000".to_owned(),
+            sockets: 4,
+            backlog: 4096,
+            accept_queue: Some(3),
+        },
+        AddressStatus {
+            url: "unix:/run/shop/shop.sock".to_owned(),
+            sockets: 1,
+            backlog: 4096,
+            accept_queue: None,
+        },
+    ]
+}
+
 fn status() -> Status {
     let dead = ProcessStatus {
         slot: 1,
@@ -91,20 +118,9 @@ fn status() -> Status {
             process(0, 8, State::Ready),
             dead,
         ],
-        addresses: vec![
-            AddressStatus {
-                url: "http://127.0.0.1:8000".to_owned(),
-                sockets: 4,
-                backlog: 4096,
-                accept_queue: Some(3),
-            },
-            AddressStatus {
-                url: "unix:/run/shop/shop.sock".to_owned(),
-                sockets: 1,
-                backlog: 4096,
-                accept_queue: None,
-            },
-        ],
+        certificates: vec![certificate()],
+        addresses: addresses(),
+        automatic_certificates: Vec::new(),
         totals: Totals {
             accepted: 1_234_567,
             received: 98_765_432,
@@ -147,6 +163,7 @@ milepost 0.1.0, process 4242, up 2h 2m, reloading
   control   /run/milepost/shop-1a2b3c4d.sock
   listens   http://127.0.0.1:8000 (4 sockets, backlog 4,096, 3 waiting)
             unix:/run/shop/shop.sock (1 socket, backlog 4,096)
+  tls       shop.example, *.shop.example, by Test CA, until 2026-12-04 12:00 UTC
   totals    98,765,432 requests, 1,234,567 connections, 1 error, 6 balanced, 1
             crash
   steering  by hash; steering by processor would not help here: the loopback has
@@ -270,4 +287,46 @@ fn writes_numbers_with_units() {
     ] {
         assert_eq!(age(secs), expect);
     }
+}
+
+#[test]
+fn shows_how_automatic_certificates_stand() {
+    let now = status().now_unix_s();
+    let day = 86_400;
+    let status = Status {
+        automatic_certificates: vec![
+            ManagedCertificate {
+                name: "shop.example".to_owned(),
+                authority: "acme-v02.api.letsencrypt.org".to_owned(),
+                not_after_unix_s: Some(now + 60 * day),
+                next_try_unix_s: Some(now + 30 * day),
+                ..ManagedCertificate::default()
+            },
+            ManagedCertificate {
+                name: "blog.example".to_owned(),
+                authority: "acme-v02.api.letsencrypt.org".to_owned(),
+                next_try_unix_s: Some(now + 120),
+                failures: 2,
+                last_error: Some("the challenge failed: no answer (connection)".to_owned()),
+                ..ManagedCertificate::default()
+            },
+        ],
+        processes: Vec::new(),
+        generations: Vec::new(),
+        ..status()
+    };
+    let text = table(&status);
+    let is_shown = |line: &&str| {
+        ["no cert", "NAME", ".example "]
+            .iter()
+            .any(|part| line.contains(part))
+    };
+    let shown: Vec<&str> = text.lines().filter(is_shown).collect();
+    let expect = [
+        "  no cert   blog.example: the challenge failed: no answer (connection)",
+        "NAME          FROM                VALID FOR  NEXT TRY IN  FAILURES",
+        "shop.example  acme-v02.api.lets…     60d 0h       30d 0h         0",
+        "blog.example  acme-v02.api.lets…          -        2m 0s         2",
+    ];
+    assert_eq!(shown, expect);
 }

@@ -30,6 +30,7 @@ fn exchange(head: &str) -> Exchange {
             host: None,
             prefix: "".into(),
             scheme: "http",
+            tls: None,
             listener: 0,
         }),
         record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),

@@ -110,7 +110,7 @@ impl Stream {
             let Some(mut parts) = stream.pending().take() else {
                 continue;
             };
-            let data = parts.read(most);
+            let data = parts.take_waiting(most);
             stream.put_back(parts, &self.driver.shared.replies_memory);
             let data = data.map_err(|error| Stop::of_send(&error))?;
             self.send_data(&data, sending).await?;

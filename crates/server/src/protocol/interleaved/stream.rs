@@ -115,7 +115,9 @@ impl Stream {
         self.send_head(head).await?;
         while !parts.is_empty() {
             let most = self.allowance(sending, None).await?;
-            let data = parts.read(most).map_err(|error| Stop::of_send(&error))?;
+            let data = parts
+                .take_waiting(most)
+                .map_err(|error| Stop::of_send(&error))?;
             self.send_data(&data, sending).await?;
         }
         self.send_frame(FrameKind::End, &[]).await

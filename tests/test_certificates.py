@@ -1,0 +1,426 @@
+"""Certificates: which one a client gets, what it must show, renewal without a lost connection, resumption."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import milepost
+import pytest
+
+from certificates import Authority, Met, certificate, connect, meet, port_of, write
+from raw import Client, Reply
+from serving import free_port, run, tables, until
+from supervising import Supervised
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def table(pair: tuple[Path, Path], *names: str, **more: object) -> dict[str, object]:
+    """An entry of `[[tls]]`."""
+    pem, key = pair
+    entry: dict[str, object] = {"cert": str(pem), "key": str(key)}
+    return (entry | {"names": list(names)} if names else entry) | more
+
+
+def refused(server: Supervised, context: ssl.SSLContext, name: str = "shop.example") -> str:
+    """Why a client is not served."""
+    with pytest.raises((ssl.SSLError, ConnectionError)) as caught:
+        meet(server, context, name)
+    return str(caught.value)
+
+
+def test_the_name_chooses_the_certificate(supervise: Callable[..., Supervised], authority: Authority) -> None:
+    toml = tables(
+        "tls",
+        table(authority.pair("shop", "shop.example", "*.shop.example")),
+        table(authority.pair("api", "api.shop.example")),
+    )
+    server = supervise(*authority.flags("default", "default.example"), toml=toml)
+    context = authority.context()
+    for name, expect in [
+        ("default.example", "default.example"),
+        ("shop.example", "shop.example"),
+        ("SHOP.example", "shop.example"),
+        ("www.shop.example", "shop.example"),
+        ("api.shop.example", "api.shop.example"),
+        ("a.b.shop.example", "default.example"),
+        ("unknown.example", "default.example"),
+        (None, "default.example"),
+    ]:
+        assert meet(server, context, name).names[0] == expect, name
+
+
+def test_unknown_names_can_be_refused(supervise: Callable[..., Supervised], authority: Authority) -> None:
+    server = supervise(*authority.flags("shop", "shop.example"), "--tls-unknown-name", "reject")
+    context = authority.context()
+    assert meet(server, context).reply.status == 200
+    assert meet(server, context, None).reply.status == 200
+    assert "unrecognized name" in refused(server, context, "other.example").lower()
+
+
+def test_ecdsa_and_rsa_stand_side_by_side(supervise: Callable[..., Supervised], authority: Authority) -> None:
+    toml = tables(
+        "tls",
+        table(authority.pair("rsa", "shop.example", rsa=True)),
+        table(authority.pair("ecdsa", "shop.example")),
+    )
+    server = supervise(toml=toml)
+    assert "ecpublickey" in meet(server, authority.context()).kind
+    old = authority.context(version="1.2")
+    old.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256")
+    for name in ("shop.example", None):
+        assert "rsa" in meet(server, old, name).kind, name
+
+
+@pytest.mark.parametrize("where", ["file", "variable"])
+def test_a_key_may_be_encrypted(
+    supervise: Callable[..., Supervised], authority: Authority, where: str
+) -> None:
+    pem, key = authority.put("shop", authority.issue("shop.example"), b"open sesame")
+    password = write(authority.folder / "password", b"open sesame\n")
+    named = str(password) if where == "file" else "env:SHOP_KEY"
+    server = supervise(
+        *("--tls-cert", str(pem), "--tls-key", str(key), "--tls-key-password-file", named),
+        env={"SHOP_KEY": "open sesame"},
+    )
+    assert meet(server, authority.context()).reply.status == 200
+
+
+def test_only_the_versions_that_are_named_are_spoken(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    server = supervise(*authority.flags("shop", "shop.example"), "--tls-versions", "1.3")
+    assert meet(server, authority.context()).reply.status == 200
+    assert "protocol version" in refused(server, authority.context(version="1.2")).lower()
+
+
+def said(authority: Authority, toml: str) -> list[str]:
+    """What `milepost check` says of a configuration, without the folder."""
+    (authority.folder / "milepost.toml").write_text("app = 'app:app'\n" + toml)
+    (authority.folder / "app.py").write_text("def app(environ, start_response): ...\n")
+    done = run(authority.folder, "check", "--config", "milepost.toml")
+    assert done.returncode == 1, done
+    text = done.stderr.replace(f"{authority.folder}/", "")
+    return text.replace("milepost: milepost.toml:", "").splitlines()
+
+
+def test_everything_that_is_wrong_is_said_at_once(authority: Authority) -> None:
+    shop, other = authority.pair("shop", "shop.example"), authority.pair("other", "other.example")
+    open_key = write(authority.folder / "open.key", other[1].read_bytes(), 0o644)
+    reversed_chain = authority.ca.cert_pem.bytes() + other[0].read_bytes()
+    chain = write(authority.folder / "reversed.pem", reversed_chain)
+    toml = tables(
+        "tls",
+        table((shop[0], other[1])),
+        table((other[0], open_key)),
+        table((chain, other[1])),
+        table(shop, "www.shop.example"),
+        table((authority.folder / "missing.pem", shop[1])),
+    )
+    assert said(authority, toml) == [
+        "4: `tls.key`: `other.key`: the key is not that of the certificate `shop.pem`",
+        "hint: both come from the same request to the authority",
+        "7: `tls.key`: `open.key`: every user of this machine may use the file (mode 644)",
+        "hint: `chmod 600 open.key`; a group may read a file that root owns (640)",
+        "9: `tls.cert`: `reversed.pem`: certificate 2 is not that of the issuer of certificate 1",
+        "hint: the order is: the server's own certificate, then that of its issuer, and so on",
+        "14: `tls.names`: `shop.pem`: the certificate is not for `www.shop.example`",
+        "hint: it is for shop.example",
+        "16: `tls.cert`: `missing.pem`: no such file or directory",
+        "milepost: check: 5 faults",
+    ]
+
+
+def test_check_and_status_say_which_certificates_there_are(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    flags = authority.flags("shop", "shop.example", "*.shop.example")
+    done = run(authority.folder, "check", "app:app", *flags)
+    line = "tls      shop.example, *.shop.example, by Test Authority"
+    assert line in done.stdout, done
+    server = supervise(*flags)
+    assert line in server.errors
+    (told,) = server.status()["certificates"]
+    assert told["names"] == ["shop.example", "*.shop.example"]
+    assert "shop.example, *.shop.example" in server.done("status")
+
+
+def test_clients_must_show_a_certificate_that_is_not_revoked(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    good, bad = authority.issue("good@shop.example"), authority.issue("bad@shop.example")
+    crl = authority.revoke(bad)
+    flags = ("--tls-client-ca", str(authority.pem), "--tls-crl", str(crl))
+    server = supervise(*authority.flags("shop", "shop.example"), *flags)
+    with_good = authority.context(authority.put("good", good))
+    assert meet(server, with_good).reply.status == 200
+    assert "revoked" in refused(server, authority.context(authority.put("bad", bad))).lower()
+    assert "certificate required" in refused(server, authority.context()).lower()
+    folder = authority.folder / "strangers"
+    folder.mkdir()
+    strangers = Authority(folder)
+    stranger = strangers.put("stranger", strangers.issue("stranger@shop.example"))
+    assert refused(server, authority.context(stranger))
+
+
+def test_clients_may_show_a_certificate(supervise: Callable[..., Supervised], authority: Authority) -> None:
+    flags = ("--tls-client-ca", str(authority.pem), "--tls-client-auth", "request")
+    server = supervise(*authority.flags("shop", "shop.example"), *flags)
+    own = authority.put("client", authority.issue("client@shop.example"))
+    for context in (authority.context(), authority.context(own)):
+        assert meet(server, context).reply.status == 200
+
+
+def test_a_host_with_other_demands_is_not_reached_over_another_connection(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    toml = tables("tls", table(authority.pair("admin", "admin.example"), client_ca=str(authority.pem)))
+    server = supervise(*authority.flags("shop", "shop.example"), toml=toml)
+    context = authority.context()
+    assert meet(server, context, "shop.example").reply.status == 200
+    assert meet(server, context, "shop.example", host="admin.example").reply.status == 421
+    assert meet(server, context, "shop.example", host="admin.example:443").reply.status == 421
+    own = authority.context(authority.put("client", authority.issue("client@shop.example")))
+    assert meet(server, own, "admin.example").reply.status == 200
+    assert meet(server, own, "admin.example", host="shop.example").reply.status == 421
+
+
+def test_certificates_change_under_load_without_a_lost_connection(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    server = supervise(*authority.flags("shop", "shop.example"), "--processes", "2")
+    server.settled(2)
+    context, lost, serials = authority.context(), [], set()
+    is_over = threading.Event()
+
+    def call() -> None:
+        try:
+            with connect(server, context) as sock:
+                kept = Client(sock, server.count)
+                while not is_over.is_set():
+                    assert kept.ask("GET", "/").status == 200
+                    serials.add(meet(server, context).serial)
+                assert kept.ask("GET", "/").status == 200
+        except Exception as error:
+            lost.append(error)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    try:
+        for _ in range(5):
+            leaf = authority.issue("shop.example")
+            authority.put("shop", leaf)
+            new = certificate(leaf).serial_number
+            assert until(lambda new=new: new in serials), server.errors
+    finally:
+        is_over.set()
+        for caller in callers:
+            caller.join()
+    assert not lost
+    assert "stay as they were" not in server.errors
+    assert "panicked" not in server.errors
+
+
+def test_a_key_that_comes_later_is_waited_for_and_said_once(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    server = supervise(*authority.flags("shop", "shop.example"))
+    context = authority.context()
+    old = meet(server, context).serial
+    fresh = authority.issue("shop.example")
+    key = fresh.private_key_pem.bytes()
+    chain = b"".join(blob.bytes() for blob in fresh.cert_chain_pems)
+    write(authority.folder / "shop.pem", chain)
+    told = "the certificates stay as they were"
+    assert until(lambda: told in server.errors)
+    assert meet(server, context).serial == old
+    # A reload in this state goes on with the old pair too.
+    assert "serves with" in server.done("reload")
+    assert meet(server, context).serial == old
+    write(authority.folder / "shop.key", key)
+    new = certificate(fresh).serial_number
+    assert until(lambda: meet(server, context).serial == new), server.errors
+    assert "certificates have changed: shop.example, by Test Authority, until" in server.errors
+
+
+def resumes(server: Supervised, context: ssl.SSLContext, met: Met, times: int = 20) -> list[bool]:
+    """Whether each of some connections resumes the session."""
+    return [meet(server, context, session=met.session).is_resumed for _ in range(times)]
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+def test_sessions_resume_in_every_process_and_after_a_reload(
+    supervise: Callable[..., Supervised], authority: Authority, version: str
+) -> None:
+    server = supervise(*authority.flags("shop", "shop.example"), "--processes", "2")
+    server.settled(2)
+    context = authority.context(version=version)
+    first = meet(server, context)
+    assert not first.is_resumed
+    pids = set()
+    for _ in range(60):
+        met = meet(server, context, session=first.session)
+        assert met.is_resumed
+        pids.add(met.reply.text.split()[1])
+    assert len(pids) == 2
+    server.done("reload")
+    server.settled(2)
+    assert all(resumes(server, context, first))
+    # A renewed certificate does not end sessions either.
+    leaf = authority.issue("shop.example")
+    authority.put("shop", leaf)
+    new = certificate(leaf).serial_number
+    assert until(lambda: meet(server, context).serial == new)
+    assert all(resumes(server, context, first))
+
+
+def test_sessions_resume_after_an_upgrade(
+    supervise: Callable[..., Supervised], authority: Authority, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "wheel"
+    shutil.copytree(Path(milepost.__file__).parent, wheel / "milepost")
+    server = supervise(
+        *authority.flags("shop", "shop.example"),
+        command=[sys.executable, "-m", "milepost"],
+        env={"PYTHONPATH": str(wheel)},
+    )
+    old = server.settled(1)
+    context = authority.context(version="1.2")
+    first = meet(server, context)
+    server.done("upgrade")
+    assert server.settled(1).isdisjoint(old)
+    assert all(resumes(server, context, first))
+
+
+def test_machines_with_the_same_keys_resume_each_others_sessions(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    lines = [subprocess.check_output(["openssl", "rand", "-base64", "48"]) for _ in range(3)]
+    keys = write(authority.folder / "tickets", lines[0])
+    server = supervise(*authority.flags("shop", "shop.example"), "--tls-ticket-keys", str(keys))
+    context = authority.context(version="1.2")
+    first = meet(server, context)
+    assert all(resumes(server, context, first, 3))
+    # Another machine has a newer key in front, and this one behind.
+    write(keys, lines[1] + lines[0])
+    second = None
+
+    def has_new_tickets() -> bool:
+        nonlocal second
+        second = meet(server, context)
+        return "session tickets have changed" in server.errors
+
+    assert until(has_new_tickets), server.errors
+    assert all(resumes(server, context, first, 3))
+    newest = meet(server, context)
+    write(keys, lines[2] + lines[1])
+    assert until(lambda: server.errors.count("session tickets have changed") == 2)
+    # Its key is gone: a full handshake, and no error.
+    assert until(lambda: not meet(server, context, session=first.session).is_resumed)
+    assert all(resumes(server, context, newest, 3))
+
+
+def test_hsts_is_for_https_alone(supervise: Callable[..., Supervised], authority: Authority) -> None:
+    plain, secure = free_port(22_000, 22_500), free_port(22_500, 23_000)
+    server = supervise(
+        *authority.flags("shop", "shop.example"),
+        *("--hsts", "1y, subdomains", "--bind", f"127.0.0.1:{plain} tls=off"),
+        bind=f"127.0.0.1:{secure}",
+    )
+    header = "Strict-Transport-Security"
+    met = meet(server, authority.context(), port=secure)
+    assert met.reply.header(header) == "max-age=31536000; includeSubDomains"
+    over_http = plain_reply(server, plain)
+    assert over_http.status == 200
+    assert over_http.header(header) is None
+
+
+def plain_reply(server: Supervised, port: int, target: str = "/", host: str = "shop.example") -> Reply:
+    """The reply over plain HTTP."""
+    with socket.create_connection(("127.0.0.1", port), 60) as sock:
+        client = Client(sock, server.count)
+        return client.ask("GET", target, "Connection: close", host=host)
+
+
+def test_plain_http_is_redirected_to_https(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    plain, secure = free_port(22_000, 22_500), free_port(22_500, 23_000)
+    server = supervise(
+        *authority.flags("shop", "shop.example"),
+        *("--https-redirect", "on", "--health-path", "/-/health"),
+        *("--bind", f"127.0.0.1:{plain} tls=off"),
+        bind=f"127.0.0.1:{secure}",
+    )
+    reply = plain_reply(server, plain, "/books?id=1", f"shop.example:{plain}")
+    assert (reply.status, reply.header("Location")) == (308, f"https://shop.example:{secure}/books?id=1")
+    for target in ("/.well-known/acme-challenge/token", "/-/health"):
+        assert plain_reply(server, plain, target).status == 200, target
+    assert meet(server, authority.context(), port=secure).reply.status == 200
+
+
+def test_an_ocsp_response_is_stapled(supervise: Callable[..., Supervised], authority: Authority) -> None:
+    leaf = authority.issue("shop.example")
+    pem, key = authority.put("shop", leaf)
+    staple = authority.staple(leaf)
+    server = supervise("--tls-cert", str(pem), "--tls-key", str(key), "--tls-ocsp", str(staple))
+    done = subprocess.run(
+        ["openssl", "s_client", "-connect", f"127.0.0.1:{port_of(server)}", "-status"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "OCSP Response Status: successful" in done.stdout, done
+    assert "Cert Status: good" in done.stdout
+
+
+def test_flags_of_gunicorn_and_uvicorn_are_understood(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    pem, key = authority.pair("shop", "shop.example")
+    server = supervise("--certfile", str(pem), "--keyfile", str(key), "--ssl-version", "2")
+    assert meet(server, authority.context()).reply.status == 200
+    for flag, reason in [
+        (("--ciphers", "HIGH"), "the cipher suites cannot be chosen"),
+        (("--ssl-keyfile-password", "x"), "visible to every user of the machine"),
+    ]:
+        done = run(authority.folder, "check", "app:app", *flag)
+        assert reason in done.stderr, done
+
+
+@pytest.mark.conformance
+def test_sslyze_finds_what_mozilla_calls_intermediate(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    flags = authority.flags("shop", "shop.example", "localhost")
+    server = supervise(*flags, "--hsts", "2y")
+    out = authority.folder / "sslyze.json"
+    words = [os.environ["SSLYZE"], "--mozilla_config=intermediate", f"--json_out={out}"]
+    done = subprocess.run(
+        [*words, f"localhost:{port_of(server)}"], capture_output=True, text=True, timeout=250
+    )
+    told = json.loads(out.read_text())
+    (result,) = told["server_scan_results"]
+    assert result["scan_status"] == "COMPLETED", done.stdout
+    verdict = done.stdout.partition("COMPLIANCE AGAINST TLS CONFIGURATION")[2]
+    assert 'Mozilla\'s "intermediate" configuration' in verdict, done.stdout
+    # What the certificate of a test cannot have: a public authority, and a life of at most 366 days.
+    faults = set(re.findall(r"^ +\* (\w+): ", verdict, re.MULTILINE))
+    assert faults <= {"certificate_path_validation", "maximum_certificate_lifespan"}, verdict
+    # Connections that only shake hands have no line; the count is the log's.
+    server.exchanges = len(server.lines)
