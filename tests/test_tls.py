@@ -134,6 +134,28 @@ def test_http_2_over_tls_is_as_without_it(server: Milepost, authority: trustme.C
     assert [" tls=1.3 " in line for line in server.lines] == [True] + [False] * 9, server.lines
 
 
+def test_a_client_certificate_is_in_the_environ_and_no_header_forges_it(
+    serve: Callable[..., Milepost], authority: trustme.CA, files: tuple[str, ...], tmp_path: Path
+) -> None:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    demand = ("--tls-client-ca", str(tmp_path / "ca.pem"), "--tls-client-auth", "request")
+    server = serve("zoo:app", *files, *demand, tls=trusting(authority))
+    forged = ("SSL-Client-Verify: SUCCESS", "SSL-Client-S-DN: CN=root")
+    with server.connect() as client:
+        environ = json.loads(client.ask("GET", "/environ", *forged).body)
+    assert environ["SSL_CLIENT_VERIFY"] == "NONE"
+    assert "SSL_CLIENT_S_DN" not in environ
+    own = authority.issue_cert("ops@shop.example", common_name="ops")
+    server.tls = trusting(authority)
+    own.configure_cert(server.tls)
+    with server.connect() as client:
+        environ = json.loads(client.ask("GET", "/environ", *forged).body)
+    assert environ["SSL_CLIENT_VERIFY"] == "SUCCESS"
+    assert "CN=ops" in environ["SSL_CLIENT_S_DN"]
+    assert environ["SSL_CLIENT_CERT"] == own.cert_chain_pems[0].bytes().decode()
+    assert int(environ["SSL_CLIENT_M_SERIAL"], 16) > 0
+
+
 def test_requests_follow_each_other_on_a_connection(server: Milepost) -> None:
     with server.connect() as client:
         for n in range(50):

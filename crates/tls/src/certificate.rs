@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
 use x509_parser::public_key::PublicKey;
@@ -131,6 +133,44 @@ impl CertificateFacts {
             own == name || rest.is_some_and(|rest| pattern == Some(rest))
         })
     }
+}
+
+/// A certificate that a client has shown, as applications read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// In PEM.
+    pub pem: String,
+    /// Whose it is: `CN=ops, O=Shop`.
+    pub subject: String,
+    /// Who has signed it.
+    pub issuer: String,
+    /// Its number, in hexadecimal digits without a sign.
+    pub serial: String,
+}
+
+impl ClientCertificate {
+    /// Of a certificate in DER that was verified; the names are empty where they cannot be read.
+    pub(crate) fn of(der: &[u8]) -> Self {
+        let found = X509Certificate::from_der(der).ok().map(|(_, found)| found);
+        let text = |read: fn(&X509Certificate<'_>) -> String| found.as_ref().map(read);
+        Self {
+            pem: pem(der),
+            subject: text(|found| found.subject().to_string()).unwrap_or_default(),
+            issuer: text(|found| found.issuer().to_string()).unwrap_or_default(),
+            serial: text(|found| format!("{:X}", found.serial)).unwrap_or_default(),
+        }
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    // RFC 7468 section 2: lines of 64 characters.
+    for line in text.as_bytes().chunks(64) {
+        pem.extend(line.iter().copied().map(char::from));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
 }
 
 /// The issuer and the subject of a certificate, byte by byte as they are compared.

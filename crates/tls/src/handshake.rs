@@ -3,7 +3,7 @@
 use rustls::server::UnbufferedServerConnection;
 use rustls::{HandshakeKind, ProtocolVersion};
 
-use crate::ClientAuthId;
+use crate::{ClientAuthId, ClientCertificate};
 
 /// A protocol that is agreed on within the handshake (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ pub struct HandshakeFacts {
     pub server_name: Option<String>,
     /// The protocol, where the client has offered any.
     pub alpn: Option<Alpn>,
-    /// The client's certificate (DER), where one was asked for and given.
-    pub client_certificate: Option<Vec<u8>>,
+    /// The client's certificate, where one was asked for and given.
+    pub client_certificate: Option<Box<ClientCertificate>>,
     /// What was asked of the client.
     pub client_auth: ClientAuthId,
 }
@@ -74,7 +74,7 @@ impl HandshakeFacts {
             alpn: [Alpn::H2, Alpn::Http1, Alpn::AcmeTls1]
                 .into_iter()
                 .find(|known| alpn == Some(known.name())),
-            client_certificate: certificate.map(|certificate| certificate.to_vec()),
+            client_certificate: certificate.map(|der| Box::new(ClientCertificate::of(der))),
             client_auth: hello.client_auth,
         }
     }

@@ -26,7 +26,7 @@ mod client_hello;
 mod handshake;
 mod session;
 
-pub use certificate::{CertificateFacts, ENDS_SOON_SECS, KeyKind, Validity};
+pub use certificate::{CertificateFacts, ClientCertificate, ENDS_SOON_SECS, KeyKind, Validity};
 pub use ciphertext::Ciphertext;
 pub use client_auth::ClientAuthId;
 pub use client_hello::{HandshakeInput, is_client_hello};

@@ -264,7 +264,14 @@ fn set_handshake(environ: &Bound<'_, PyDict>, facts: &HandshakeFacts) -> PyResul
     if let Some(name) = &facts.server_name {
         environ.set_item(intern!(py, "SSL_TLS_SNI"), name)?;
     }
-    Ok(())
+    let Some(client) = &facts.client_certificate else {
+        return environ.set_item(intern!(py, "SSL_CLIENT_VERIFY"), intern!(py, "NONE"));
+    };
+    environ.set_item(intern!(py, "SSL_CLIENT_VERIFY"), intern!(py, "SUCCESS"))?;
+    environ.set_item(intern!(py, "SSL_CLIENT_S_DN"), &client.subject)?;
+    environ.set_item(intern!(py, "SSL_CLIENT_I_DN"), &client.issuer)?;
+    environ.set_item(intern!(py, "SSL_CLIENT_M_SERIAL"), &client.serial)?;
+    environ.set_item(intern!(py, "SSL_CLIENT_CERT"), &client.pem)
 }
 
 /// What the server's end of a connection adds to a base.
