@@ -198,6 +198,22 @@ def test_a_host_with_other_demands_is_not_reached_over_another_connection(
     assert meet(server, own, "admin.example", host="shop.example").reply.status == 421
 
 
+def test_a_certificate_at_fault_keeps_no_other_from_being_renewed(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    shop, api = authority.pair("shop", "shop.example"), authority.pair("api", "api.example")
+    server = supervise(toml=tables("tls", table(shop), table(api)))
+    context = authority.context()
+    old = {name: meet(server, context, name).serial for name in ("shop.example", "api.example")}
+    write(shop[1], b"no key")
+    assert until(lambda: "the certificates stay as they were" in server.errors), server.errors
+    authority.pair("api", "api.example")
+    assert until(lambda: meet(server, context, "api.example").serial != old["api.example"])
+    assert meet(server, context, "shop.example").serial == old["shop.example"]
+    authority.pair("shop", "shop.example")
+    assert until(lambda: meet(server, context, "shop.example").serial != old["shop.example"])
+
+
 def test_certificates_change_under_load_without_a_lost_connection(
     supervise: Callable[..., Supervised], authority: Authority
 ) -> None:

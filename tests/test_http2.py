@@ -16,7 +16,7 @@ import hyperframe.frame as frames
 import pytest
 from http2 import Closed, Http2, Response
 
-from serving import DEADLINE_S, Milepost
+from serving import DEADLINE_S, Milepost, tables
 from supervising import Supervised
 
 PROTOCOL_ERROR = 0x1
@@ -90,6 +90,43 @@ def test_a_stream_without_a_window_holds_up_no_other(zoo: Milepost) -> None:
         client.is_taking = True
         client.open(stalled, 3_000_000)
         assert len(client.response(stalled).body) == 3_000_000
+
+
+def test_heads_that_do_not_fit_the_output_at_once_all_come(serve: Callable[..., Milepost]) -> None:
+    target = "/new?" + "x" * 2000
+    server = serve(toml=tables("redirect", {"from": "/old", "to": target}))
+    with Http2(server) as client:
+        streams = []
+        # In one write: the answers are more than a turn's output, and nothing else comes from the client.
+        for _ in range(60):
+            stream = client.machine.get_next_available_stream_id()
+            head = [
+                (":method", "HEAD"),
+                (":scheme", "http"),
+                (":authority", "example.org"),
+                (":path", "/old"),
+            ]
+            client.machine.send_headers(stream, head, end_stream=True)
+            client.responses[stream] = Response()
+            streams.append(stream)
+        client.flush()
+        server.count(60)
+        assert all(client.response(stream).header("location") for stream in streams)
+
+
+def test_a_request_that_is_reset_in_the_same_read_does_not_run(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app")
+    with Http2(server) as client:
+        stream = client.machine.get_next_available_stream_id()
+        head = [(":method", "GET"), (":scheme", "http"), (":authority", "example.org"), (":path", "/hello")]
+        client.machine.send_headers(stream, head, end_stream=True)
+        client.machine.reset_stream(stream)
+        client.flush()
+        server.count()
+        assert client.ask("/hello").status == 200
+    assert server.stop() == 0
+    (line,) = [line for line in server.lines if f" stream={stream} " in line]
+    assert " reset_by=client " in line and " worker=- " in line, line
 
 
 def test_a_head_request_has_no_body_and_ends_with_its_head(client: Http2) -> None:
@@ -440,7 +477,7 @@ def test_a_reload_loses_no_request(supervise: Callable[..., Supervised]) -> None
 
 
 def test_an_idle_connection_is_asked_to_go(tmp_path: Path, serve: Callable[..., Milepost]) -> None:
-    server = serve("zoo:app", "--idle-timeout", "500ms")
+    server = serve("zoo:app", "--idle-timeout", "2s")
     with Http2(server) as client:
         assert client.ask("/hello").status == 200
         client.until_closed()

@@ -260,7 +260,7 @@ def test_a_handshake_has_its_time(
         "zoo:app",
         *files,
         "--tls-handshake-timeout",
-        "300ms",
+        "2s",
         "--status-path",
         "/status",
         tls=trusting(authority),

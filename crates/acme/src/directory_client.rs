@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1;
-use hyper::header::{HOST, HeaderValue, USER_AGENT};
+use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -117,7 +117,8 @@ impl DirectoryClient {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
         let answered = async {
-            let (parts, body) = sender.send_request(request).await?.into_parts();
+            let (mut parts, body) = sender.send_request(request).await?.into_parts();
+            bound_retry_after(&mut parts.headers);
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;
             Ok(BytesResponse {
                 parts,
@@ -127,6 +128,14 @@ impl DirectoryClient {
         let answered = answered.await;
         connection.abort();
         answered
+    }
+}
+
+/// A wait that the authority asks for is a day at most: instant-acme adds it to the time of now, whatever it is.
+fn bound_retry_after(headers: &mut HeaderMap) {
+    let asked = headers.get(RETRY_AFTER).map(HeaderValue::as_bytes);
+    if asked.is_some_and(|asked| asked.len() > 5 && asked.iter().all(u8::is_ascii_digit)) {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("86400"));
     }
 }
 
@@ -189,6 +198,22 @@ pub fn check_roots(file: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_that_is_asked_for_is_a_day_at_most() {
+        let check = |asked: &'static str, expect: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(asked));
+            bound_retry_after(&mut headers);
+            assert_eq!(headers[RETRY_AFTER], expect, "{asked}");
+        };
+        check("120", "120");
+        check("86400", "86400");
+        check("100000", "86400");
+        check("18446744073709551615", "86400");
+        let date = "Thu, 26 Nov 2026 01:00:00 GMT";
+        check(date, date);
+    }
 
     #[test]
     fn a_file_of_roots_has_some() {

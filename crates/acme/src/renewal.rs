@@ -74,6 +74,8 @@ pub fn run(plan: &Plan, stop: OwnedFd, report: &mut dyn FnMut(Report)) -> io::Re
             () = watch_challenges(Storage::new(&plan.storage), report) => {}
         }
     });
+    // Not dropped: that would wait for a lookup of a name, which may hang.
+    runtime.shutdown_background();
     Ok(())
 }
 
@@ -360,7 +362,7 @@ impl<'r, 'f> Renewals<'r, 'f> {
             };
             let again = match next {
                 Some(next) => format!("next try in {}", distance(now, next)),
-                None => "no further try before the next start or reload".to_owned(),
+                None => "no further try before the next start".to_owned(),
             };
             let mut line = format!("`{}`: no certificate: {cause}; {until}; {again}", name.name);
             if let Some(hint) = fault.hint() {

@@ -98,7 +98,10 @@ impl TrustStore {
         }
         // Certificates are public, and every program reads them.
         fs::write(&self.file, pem).map_err(|error| self.fault(error))?;
-        self.update()?;
+        // A file that the system has not read would pass for one that it trusts at the next try.
+        self.update().inspect_err(|_| {
+            let _ = fs::remove_file(&self.file);
+        })?;
         Ok(TrustChange::Installed)
     }
 

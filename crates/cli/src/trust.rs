@@ -82,6 +82,13 @@ fn install(folder: &Path, prints: bool) -> Result<String, Message> {
 
 fn folder(matches: &ArgMatches) -> Result<PathBuf, Message> {
     let named = matches.get_one::<String>("acme-storage").map(PathBuf::from);
+    if named.is_none() && geteuid().is_root() && std::env::var_os("SUDO_USER").is_some() {
+        // That of root would be made, and trusted, while the server of the user has another authority.
+        let cause = "`sudo` hides whose authority is meant";
+        return Err(Message::from_text(cause).with_hint(
+            "name its folder: `sudo milepost trust --acme-storage ~/.local/share/milepost`, or /var/lib/milepost for a server that root starts",
+        ));
+    }
     named
         .or_else(|| environment::storage_dir(""))
         .ok_or_else(|| {

@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use config::failure::{Failure, StartFault, plain};
-use config::typed::{Config, KeyPassword, Tls};
+use config::typed::{Config, KeyPassword, Tls, TlsIdentity};
 use ipc::{Role, SupervisorCommand, payload};
 use serde::{Deserialize, Serialize};
-use tls::{Credentials, TicketKeyRing};
+use tls::{Credentials, Identity, TicketKeyRing, Validity};
 
 use super::control::status::CertificateStatus;
 use super::file_watcher::FileWatcher;
@@ -306,15 +306,17 @@ impl Supervisor<'_> {
             let tls = generation.config.tls.clone();
             let old = handed.credentials.clone();
             let read = (self.around.credentials)(&tls);
-            match read.and_then(|read| not_worse(&old, read)) {
-                Ok(read) => {
-                    let next = self.certificates.with_ticket_keys(&tls, read);
-                    if next != old {
-                        say(&changed(&old, &next));
-                        self.hand_out(id, next);
-                    }
-                }
-                Err(failures) => faults.extend(failures),
+            let read = read.unwrap_or_else(|failures| {
+                faults.extend(failures);
+                self.read_each(&tls, &old)
+            });
+            let (read, worse) = not_worse(&old, read);
+            faults.extend(worse);
+            let next = self.certificates.with_ticket_keys(&tls, read);
+            if next != old {
+                // First: whoever reads the line may connect at once.
+                self.hand_out(id, next.clone());
+                say(&changed(&old, &next));
             }
         }
         let own = &mut self.certificates;
@@ -331,6 +333,35 @@ impl Supervisor<'_> {
                     fault.message
                 ));
             }
+        }
+    }
+
+    /// What can be used of files of which some are at fault: a certificate at fault keeps no other one from being
+    /// renewed.
+    fn read_each(&self, tls: &Tls, old: &Credentials) -> Credentials {
+        let alone = |one: &TlsIdentity| Tls {
+            identities: vec![one.clone()],
+            ticket_keys: None,
+            ..tls.clone()
+        };
+        let read = tls.identities.iter();
+        let read = read.map(|one| {
+            (self.around.credentials)(&alone(one))
+                .ok()?
+                .identities
+                .pop()
+        });
+        let read: Vec<_> = read.collect();
+        // None of them alone: they do not go together, or the keys of session tickets are at fault.
+        if read.iter().all(Option::is_some) {
+            return old.clone();
+        }
+        let both = read.into_iter().zip(&old.identities);
+        Credentials {
+            identities: both
+                .map(|(read, old)| read.unwrap_or_else(|| old.clone()))
+                .collect(),
+            ..old.clone()
         }
     }
 
@@ -378,20 +409,18 @@ impl Supervisor<'_> {
     }
 }
 
-/// A pair that has expired takes the place of none that has not.
-fn not_worse(old: &Credentials, read: Credentials) -> Result<Credentials, Vec<Failure>> {
+/// A certificate that has expired takes the place of none that has not: the old one stays, and that is a fault.
+fn not_worse(old: &Credentials, mut read: Credentials) -> (Credentials, Vec<Failure>) {
     let now = unix_now();
-    let expired = |all: &Credentials| {
-        let mut identities = all.identities.iter();
-        identities.position(|one| one.facts.validity(now) == tls::Validity::Expired)
-    };
-    match (expired(&read), expired(old)) {
-        (Some(index), None) => {
-            let text = read.identities[index].warning(now).unwrap_or_default();
-            Err(vec![Failure::new(text)])
+    let is_expired = |one: &Identity| one.facts.validity(now) == Validity::Expired;
+    let mut faults = Vec::new();
+    for (read, old) in read.identities.iter_mut().zip(&old.identities) {
+        if is_expired(read) && !is_expired(old) {
+            faults.push(Failure::new(read.warning(now).unwrap_or_default()));
+            *read = old.clone();
         }
-        _ => Ok(read),
     }
+    (read, faults)
 }
 
 /// What is worth saying of the ends of certificates.
@@ -469,7 +498,7 @@ mod tests {
 
     #[test]
     fn watches_every_file_of_a_certificate() {
-        use config::typed::{ClientAuth, ClientDemand, TlsIdentity};
+        use config::typed::{ClientAuth, ClientDemand};
         let mut config = Config::default();
         config.tls.ticket_keys = Some("tickets".into());
         config.tls.identities = vec![TlsIdentity {

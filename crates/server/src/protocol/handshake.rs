@@ -85,7 +85,10 @@ impl Connection {
             let input = input.await?;
             match self.take_proxy_header(&input) {
                 Ok(None) => {}
-                Ok(Some(bytes)) => return Ok(self.tls_stream().skip_preface(bytes)),
+                Ok(Some(bytes)) => {
+                    let skipped = self.tls_stream().skip_preface(bytes);
+                    return skipped.map_err(HandshakeEnd::Fault);
+                }
                 Err(_) => return Err(HandshakeEnd::Cut),
             }
         }

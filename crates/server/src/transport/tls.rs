@@ -157,10 +157,17 @@ impl TlsStream {
     }
 
     /// The first `bytes` bytes are no part of the handshake. Whether a step can be made with those behind them.
-    pub(crate) fn skip_preface(&self, bytes: usize) -> bool {
+    pub(crate) fn skip_preface(&self, bytes: usize) -> Result<bool, HandshakeFault> {
         let mut state = self.state.borrow_mut();
         state.session.skip(bytes);
-        matches!(state.session.hold(&[]), Ok(HandshakeInput::Ready))
+        match state.session.hold(&[]).map_err(HandshakeFault::Tls)? {
+            HandshakeInput::Ready => Ok(true),
+            HandshakeInput::Partial => Ok(false),
+            HandshakeInput::NotTls => {
+                let first = state.session.held().first().copied();
+                Err(HandshakeFault::NotTls(first.unwrap_or(0)))
+            }
+        }
     }
 
     /// Makes a step of the handshake with what was read. What it has agreed on, once it is over.

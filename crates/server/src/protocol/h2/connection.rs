@@ -71,6 +71,8 @@ pub(super) struct Http2 {
     tasks: FuturesUnordered<StreamFuture>,
     /// Highest number of a stream that was begun.
     last_stream: u32,
+    /// The crate has more to write than the output had room for.
+    is_held_up: bool,
     /// The client has sent its settings, and acknowledged ours.
     has_settings: bool,
     is_acknowledged: bool,
@@ -158,6 +160,7 @@ impl Http2 {
             codec,
             tasks: FuturesUnordered::new(),
             last_stream: 0,
+            is_held_up: false,
             has_settings: false,
             is_acknowledged: false,
             is_within_block: false,
@@ -240,8 +243,10 @@ impl Http2 {
                 break;
             }
         }
-        // What the streams gave last.
+        // What the streams gave last. A request that it begins is polled in the next turn.
+        let left_before = streams_left;
         self.call_codec(now, &mut streams_left);
+        self.has_more |= streams_left < left_before;
         self.take_events(now);
         // A frame that comes byte by byte keeps its first deadline; the pace of a body is its stream's.
         let is_partial = self
@@ -286,7 +291,8 @@ impl Http2 {
             }
         }
         self.mux.settle_turns();
-        if !self.mux.pipe.take_blocked() {
+        self.is_held_up = self.mux.pipe.take_blocked();
+        if !self.is_held_up {
             self.mux.place_endings();
         }
         self.grow_windows();
@@ -317,7 +323,11 @@ impl Http2 {
                 FrameEvent::Written(note) => self.written(&note),
             }
         }
-        let verdict = self.mux.odd_work.borrow().verdict();
+        let verdict = {
+            let mut odd_work = self.mux.odd_work.borrow_mut();
+            odd_work.refill(now);
+            odd_work.verdict()
+        };
         match verdict {
             Verdict::Fine => {}
             Verdict::Slow if self.slow_until <= now => self.slow_until = now.plus(SLOW_PAUSE),
@@ -408,8 +418,9 @@ impl Http2 {
         }
         if !self.has_unsent_output() {
             self.monitor = None;
-            // There is room again for what was held back.
-            self.has_more |= self.mux.has_waiting_turns() && self.mux.window() > 0;
+            // There is room again for what was held back: frames of the crate, whose waker wakes nothing, and turns.
+            let has_turns = self.mux.has_waiting_turns() && self.mux.window() > 0;
+            self.has_more |= self.is_held_up || has_turns;
         }
         self.mux.finish_endings(None, now);
     }
@@ -426,6 +437,10 @@ impl Http2 {
             // Ready: more has come since the read.
             self.has_more |= connection.transport.poll_readable(context).is_ready();
         }
+        let places_before = self.mux.streams.borrow().len();
+        self.mux.streams.borrow_mut().look_at_abandoned();
+        // Requests may wait in the crate for a place.
+        self.has_more |= self.mux.streams.borrow().len() < places_before;
         if self.has_more {
             context.waker().wake_by_ref();
         }
@@ -512,6 +527,10 @@ impl Http2 {
         let driver = &mux.connection.driver;
         let timeouts = &driver.config().timeouts;
         mux.streams.borrow().wake_due(now);
+        // It ends as soon as its streams have ended.
+        if mux.over().is_some() {
+            return;
+        }
         let stalled = self.monitor.as_mut().and_then(|monitor| {
             let checked = monitor.check(&mux.connection.transport, now);
             checked.err()
@@ -549,8 +568,9 @@ impl Http2 {
             }
             // Streams that are left are those that the crate has given up.
             self.mux.end(Woken::End);
-        } else if driver.state.get() == ServingState::Closing {
-            // Each response would be the last of an HTTP/1 connection too.
+        } else if driver.state.get() >= ServingState::Closing {
+            // Each response would be the last of an HTTP/1 connection too. Not only when the driver wakes it: that may
+            // have been before the connection spoke HTTP/2.
             self.leave(telemetry::now());
         }
         let why = self.mux.over()?;

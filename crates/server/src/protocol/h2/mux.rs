@@ -59,6 +59,8 @@ pub(super) struct StreamMux {
     /// A stream has given the crate something since it was called.
     moved: Cell<bool>,
     pub(super) endings: RefCell<VecDeque<StreamEnding>>,
+    /// Bytes of the output that the kernel has, as far as it is known.
+    delivered: Cell<u64>,
     pub(super) pool_places: Arc<Semaphore>,
     pub(super) odd_work: RefCell<OddWork>,
     /// Heads are written here before they are judged.
@@ -102,6 +104,7 @@ impl StreamMux {
             over: Cell::default(),
             moved: Cell::default(),
             endings: RefCell::default(),
+            delivered: Cell::new(0),
             pool_places: Arc::new(Semaphore::new(POOL_PLACES)),
             odd_work: RefCell::new(OddWork::new()),
             block: Cell::default(),
@@ -272,7 +275,11 @@ impl StreamMux {
 
     /// Ends the exchanges whose responses the kernel has; with a reason, all others too.
     pub(super) fn finish_endings(&self, failed: Option<Stop>, now: Stamp) {
-        let (_, sent) = self.pipe.positions();
+        // What TLS has taken is not out as long as ciphertext waits.
+        if !self.connection.transport.has_unsent() {
+            self.delivered.set(self.pipe.positions().1);
+        }
+        let sent = self.delivered.get();
         loop {
             let mut endings = self.endings.borrow_mut();
             let Some(first) = endings.front() else { return };

@@ -4,6 +4,8 @@
 //! go. Pure. Rapid Reset (CVE-2023-44487), MadeYouReset (CVE-2025-8671), floods of PING, SETTINGS, empty frames and
 //! CONTINUATION (CVE-2019-9511 to 9518, CVE-2024-27316) are all such work; none has a limit of its own.
 
+use telemetry::Stamp;
+
 use super::pipe::FrameNote;
 use super::scan;
 
@@ -23,8 +25,10 @@ const COMPLETE_WORTH: u32 = 10;
 const BYTES_A_TOKEN: u64 = 1_024;
 /// Smaller steps of a window are a drip.
 const WINDOW_STEP_MIN: u32 = 1_024;
-/// Smaller pieces of a body that goes on cost more than they bring.
-const DATA_BYTES_MIN: usize = 64;
+/// Smaller pieces of a body that goes on cost more than they bring; lines of text are longer.
+const DATA_BYTES_MIN: usize = 16;
+/// Tokens that come back each second: keep-alives of a connection that lasts for days are no flood.
+const TOKENS_A_SECOND: u64 = 10;
 
 /// The account.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub(super) struct OddWork {
     tokens: u32,
     /// Useful bytes that have not made a token.
     bytes: u64,
+    /// When tokens came back last.
+    refilled: Stamp,
     /// What the account has been charged most for.
     last: &'static str,
 }
@@ -51,6 +57,7 @@ impl OddWork {
         Self {
             tokens: TOKENS_MAX,
             bytes: 0,
+            refilled: Stamp::ZERO,
             last: "nothing",
         }
     }
@@ -60,6 +67,16 @@ impl OddWork {
             0 => Verdict::Leave,
             1..TOKENS_SOFT => Verdict::Slow,
             _ => Verdict::Fine,
+        }
+    }
+
+    /// Gives back what the time since the last call is worth.
+    pub(super) fn refill(&mut self, now: Stamp) {
+        let seconds = now.since(self.refilled).0 / 1_000_000_000;
+        if seconds > 0 {
+            self.refilled = now;
+            let tokens = seconds.saturating_mul(TOKENS_A_SECOND);
+            self.earn(u32::try_from(tokens).unwrap_or(TOKENS_MAX));
         }
     }
 
@@ -137,6 +154,16 @@ mod tests {
             payload_bytes,
             number: Some(number),
             priority: None,
+        }
+    }
+
+    #[test]
+    fn keep_alives_of_days_are_no_flood() {
+        let mut work = OddWork::new();
+        for second in 1..86_400_u64 {
+            work.refill(Stamp(second * 1_000_000_000));
+            work.received(&note(scan::PING, 0, 8, 0));
+            assert_eq!(work.verdict(), Verdict::Fine);
         }
     }
 

@@ -28,6 +28,11 @@ impl StreamTask {
     pub(super) async fn offload(&mut self, mut exchange: Box<Exchange>) {
         let mux = std::rc::Rc::clone(&self.mux);
         let connection = &mux.connection;
+        // Nothing runs for a client that has reset its request.
+        if self.slot.is_reset() {
+            self.note_reset(&mut exchange.record);
+            return connection.end_unanswered((&*exchange).into(), Ending::PeerGone);
+        }
         let place = match self.place().await {
             Ok(place) => place,
             Err(stop) => return connection.end_unanswered((&*exchange).into(), stop.ending),

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use files::{Lookup, Reply};
@@ -13,7 +13,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::{BodyFraming, BodyState, Cause, HeadIndex, HeadView, RequestHead};
 use http_types::{Request, StatusCode};
-use telemetry::{Ending, Stamp};
+use telemetry::{Ending, ResetBy, Stamp};
 
 use super::fields;
 use super::mux::{EndedHead, StreamMux};
@@ -54,12 +54,17 @@ impl StreamTask {
     pub(super) fn begin(
         mux: &Rc<StreamMux>,
         request: Request<RecvStream>,
-        respond: SendResponse<Bytes>,
+        mut respond: SendResponse<Bytes>,
         now: Stamp,
     ) -> Option<StreamFuture> {
         let driver = Rc::clone(&mux.connection.driver);
         let number = respond.stream_id().as_u32();
         let slot = mux.enter(number, fields::priority(&request));
+        // A reset that came in one read with the request has passed before the slot was there.
+        let polled = respond.poll_reset(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(Ok(reason)) = polled {
+            slot.note_reset(ResetBy::Client, reason.into());
+        }
         let body = match request.body().is_end_stream() {
             true => BodyState::Ended,
             false => BodyState::Open,
