@@ -62,7 +62,6 @@ REFUSED = {
     "trace": (405, b"TRACE /hello HTTP/1.1\r\nHost: a\r\nCookie: secret\r\n\r\n"),
     "trace without a route": (405, b"TRACE /nothing HTTP/1.1\r\nHost: a\r\n\r\n"),
     "connect": (501, b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"),
-    "tls hello": (400, bytes.fromhex("16030100a5010000a10303") + b"\r\n\r\n"),
     "rubbish": (400, b"\x00\x01\x02\x03\r\n\r\n"),
     "long target": (414, b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"),
     "endless target": (414, b"GET /" + b"a" * 40_000),

@@ -78,6 +78,7 @@ def test_an_address_speaks_https_and_says_so(server: Milepost) -> None:
         found = {key: environ[key] for key in environ if key.startswith(("SSL_", "HTTPS"))}
         assert found == {
             "HTTPS": "on",
+            "SSL_CLIENT_VERIFY": "NONE",
             "SSL_PROTOCOL": "TLSv1.3",
             "SSL_CIPHER": "TLS13_AES_256_GCM_SHA384",
             "SSL_SESSION_RESUMED": "Initial",
