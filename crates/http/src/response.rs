@@ -372,6 +372,12 @@ impl FieldLines {
 }
 
 impl SharedFields {
+    /// Names and values in their order; the values in the same memory.
+    pub fn iter_shared(&self) -> impl Iterator<Item = (&[u8], Bytes)> {
+        self.iter()
+            .map(|(name, value)| (name, self.0.slice_ref(value)))
+    }
+
     /// The lines behind the first `len`, in the same memory.
     pub fn skip(&self, len: usize) -> SharedFields {
         let mut start = 0;

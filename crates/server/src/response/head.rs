@@ -146,7 +146,7 @@ impl HeadWriter {
                 }
                 let head = ResponseHead {
                     status: self.status,
-                    fields: self.lines.clone(),
+                    fields: self.lines.clone().freeze(),
                 };
                 (plan, Some(head))
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use files::{Part, ReplyBody};
-use http::FieldLines;
+use http::{FieldLines, SharedFields};
 use rustix::net::SendFlags;
 
 use super::Parts;
@@ -37,7 +37,7 @@ pub(crate) enum Encoding {
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
-    pub(crate) fields: FieldLines,
+    pub(crate) fields: SharedFields,
 }
 
 /// Where a response goes.

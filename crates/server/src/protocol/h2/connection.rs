@@ -239,15 +239,17 @@ impl Http2 {
             self.mux.grant_turns(now);
             self.poll_tasks(context);
             let more = self.mux.pipe.has_unfed() && frames_left > 0 && self.slow_until <= now;
-            if !(self.mux.take_moved() || more) || self.closed || self.mux.over().is_some() {
+            if !(self.mux.is_moved() || more) || self.closed || self.mux.over().is_some() {
                 break;
             }
         }
-        // What the streams gave last. A request that it begins is polled in the next turn.
-        let left_before = streams_left;
-        self.call_codec(now, &mut streams_left);
-        self.has_more |= streams_left < left_before;
-        self.take_events(now);
+        if self.mux.is_moved() {
+            // What the streams gave last. A request that it begins is polled in the next turn.
+            let left_before = streams_left;
+            self.call_codec(now, &mut streams_left);
+            self.has_more |= streams_left < left_before;
+            self.take_events(now);
+        }
         // A frame that comes byte by byte keeps its first deadline; the pace of a body is its stream's.
         let is_partial = self
             .mux
@@ -273,6 +275,7 @@ impl Http2 {
         let context = &mut Context::from_waker(Waker::noop());
         let streams_max = self.mux.connection.driver.config().http2.streams_max as usize;
         while !self.closed {
+            self.mux.begin_call();
             // A reset stream keeps its place until its work has ended, and the crate counts what waits here.
             if *streams_left == 0 || self.mux.streams.borrow().len() >= streams_max {
                 self.closed |= self.codec.poll_closed(context).is_ready();

@@ -3,8 +3,7 @@
 //! Takes a request as the crate has decoded it, gives its head, judged; takes the head of a response, gives it as
 //! the crate encodes it. Knows no stream.
 
-use bytes::Bytes;
-use http::{BodyState, FieldLines, HeadIndex, Limits};
+use http::{BodyState, HeadIndex, Limits, SharedFields};
 use http_types::header::{HeaderMap, HeaderName, HeaderValue};
 use http_types::{Request, Response, StatusCode};
 
@@ -70,18 +69,14 @@ pub(super) fn response(head: &ResponseHead) -> Response<()> {
     response
 }
 
-fn append(map: &mut HeaderMap, fields: &FieldLines) {
+fn append(map: &mut HeaderMap, fields: &SharedFields) {
     map.reserve(FIELDS_LEN_EXPECTED);
-    let text = fields.as_bytes();
-    // One copy for all values, which the map has by reference: one allocation in the place of one for each.
-    let shared = Bytes::copy_from_slice(text);
-    for (name, value) in fields.iter() {
+    for (name, value) in fields.iter_shared() {
         if http::is_connection_field(name) {
             continue;
         }
         // Lines of a response are made of valid names and values only.
-        let start = value.as_ptr().addr() - text.as_ptr().addr();
-        let value = HeaderValue::from_maybe_shared(shared.slice(start..start + value.len()));
+        let value = HeaderValue::from_maybe_shared(value);
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
             // Beyond 32,768 fields; no client takes so many.
             let _ = map.try_append(name, value);
@@ -100,7 +95,7 @@ pub(super) fn interim(status: StatusCode) -> Response<()> {
 }
 
 /// An interim response with fields.
-pub(super) fn interim_with(status: StatusCode, fields: &FieldLines) -> Response<()> {
+pub(super) fn interim_with(status: StatusCode, fields: &SharedFields) -> Response<()> {
     let mut response = interim(status);
     append(response.headers_mut(), fields);
     response

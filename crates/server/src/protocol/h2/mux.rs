@@ -120,9 +120,15 @@ impl StreamMux {
         self.block.set(block);
     }
 
-    pub(super) fn enter(&self, number: u32, priority: Priority) -> Rc<StreamSlot> {
+    /// A request has come.
+    pub(super) fn open(&self, number: u32, priority: Priority) -> Rc<StreamSlot> {
         self.served.set(self.served.get() + 1);
-        self.streams.borrow_mut().enter(number, priority)
+        self.streams.borrow_mut().open(number, priority)
+    }
+
+    /// It is not answered on the spot.
+    pub(super) fn enter(&self, slot: Rc<StreamSlot>) {
+        self.streams.borrow_mut().enter(slot);
     }
 
     pub(super) fn leave(&self, number: u32) {
@@ -130,9 +136,14 @@ impl StreamMux {
         self.streams.borrow_mut().leave(number);
     }
 
-    /// Whether the crate has been given something; asked once, it is forgotten.
-    pub(super) fn take_moved(&self) -> bool {
-        self.moved.take()
+    /// Whether the crate has been given something since it was called.
+    pub(super) fn is_moved(&self) -> bool {
+        self.moved.get()
+    }
+
+    /// The crate is called: it takes all that it has been given.
+    pub(super) fn begin_call(&self) {
+        self.moved.set(false);
     }
 
     pub(super) fn has_moved(&self) {

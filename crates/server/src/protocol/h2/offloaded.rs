@@ -117,7 +117,7 @@ impl StreamTask {
             let moved = match returned.await {
                 Ok(Moved::Returned(returned)) => return Ok(returned),
                 Ok(Moved::Hints(hints)) => {
-                    self.send_hints(&hints);
+                    self.send_hints(hints);
                     continue;
                 }
                 Err(woken) => woken,
@@ -138,9 +138,9 @@ impl StreamTask {
     }
 
     /// Sends early hints (RFC 8297).
-    fn send_hints(&mut self, hints: &[FieldLines]) {
+    fn send_hints(&mut self, hints: Vec<FieldLines>) {
         for fields in hints {
-            let response = fields::interim_with(StatusCode::EARLY_HINTS, fields);
+            let response = fields::interim_with(StatusCode::EARLY_HINTS, &fields.freeze());
             // A stream that cannot have it is gone, which the next wait finds.
             let _ = self.respond.send_informational(response);
         }

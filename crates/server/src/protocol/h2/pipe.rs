@@ -181,6 +181,9 @@ impl PipeEnd {
         if state.input.is_empty() {
             state.input = Vec::new();
         }
+        if state.output.is_empty() {
+            state.output = Vec::new();
+        }
     }
 }
 

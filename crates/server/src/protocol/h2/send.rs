@@ -104,11 +104,11 @@ impl StreamTask {
         rate: Option<Rate>,
         ends: bool,
     ) -> Result<StreamSender, Stop> {
-        if let Some(field) = head.fields.get(b"priority") {
-            let priority = self.slot.priority.get();
-            self.slot.priority.set(priority.merged(field));
-        }
         let response = fields::response(head);
+        if let Some(field) = response.headers().get("priority") {
+            let priority = self.slot.priority.get();
+            self.slot.priority.set(priority.merged(field.as_bytes()));
+        }
         let send = self.respond.send_response(response, ends);
         let send = send.map_err(|_| Woken::End.stop())?;
         self.mux.has_moved();

@@ -59,7 +59,7 @@ impl StreamTask {
     ) -> Option<StreamFuture> {
         let driver = Rc::clone(&mux.connection.driver);
         let number = respond.stream_id().as_u32();
-        let slot = mux.enter(number, fields::priority(&request));
+        let slot = mux.open(number, fields::priority(&request));
         // A reset that came in one read with the request has passed before the slot was there.
         let polled = respond.poll_reset(&mut Context::from_waker(Waker::noop()));
         if let Poll::Ready(Ok(reason)) = polled {
@@ -79,7 +79,7 @@ impl StreamTask {
         let task = Self {
             mux: Rc::clone(mux),
             driver: Rc::clone(&driver),
-            slot,
+            slot: Rc::clone(&slot),
             respond,
             body: (body == BodyState::Open).then(|| request.into_body()),
             permit: None,
@@ -90,6 +90,9 @@ impl StreamTask {
         };
         mux.put_block(block);
         driver.put_scratch(scratch);
+        if rest.is_some() {
+            mux.enter(slot);
+        }
         rest
     }
 

@@ -99,13 +99,14 @@ impl StreamTable {
         self.slots.len() + self.abandoned.len()
     }
 
-    pub(super) fn enter(&mut self, number: u32, priority: Priority) -> Rc<StreamSlot> {
+    /// A slot for a new stream, which counts from its entrance on.
+    pub(super) fn open(&mut self, number: u32, priority: Priority) -> Rc<StreamSlot> {
         let early = self
             .early_priorities
             .iter()
             .position(|(stream, _)| *stream == number);
         let priority = early.map_or(priority, |index| self.early_priorities.swap_remove(index).1);
-        let slot = Rc::new(StreamSlot {
+        Rc::new(StreamSlot {
             number,
             priority: Cell::new(priority),
             turn: Cell::new(Turn::Idle),
@@ -113,9 +114,11 @@ impl StreamTable {
             deadline: Cell::new(Stamp::NEVER),
             is_due: Cell::default(),
             waker: RefCell::default(),
-        });
-        self.slots.insert(number, Rc::clone(&slot));
-        slot
+        })
+    }
+
+    pub(super) fn enter(&mut self, slot: Rc<StreamSlot>) {
+        self.slots.insert(slot.number, slot);
     }
 
     pub(super) fn leave(&mut self, number: u32) {
