@@ -15,8 +15,6 @@ mod send;
 
 mod h1;
 mod h2;
-#[cfg(feature = "faults")]
-mod interleaved;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -55,10 +53,6 @@ const LINGER_BYTES_MAX: usize = 4 << 20;
 
 /// Serves a connection, by tasks of their own on this thread.
 pub(crate) fn serve(driver: Rc<Driver>, transport: Transport, opened: Opened) {
-    #[cfg(feature = "faults")]
-    if transport.is_interleaved() {
-        return interleaved::serve(driver, transport, opened);
-    }
     tokio::task::spawn_local(h1::H1::open(driver, transport, opened).serve());
 }
 
