@@ -5,6 +5,7 @@
 
 mod client;
 mod http2;
+mod raw;
 mod same;
 mod streams;
 #[path = "../support/mod.rs"]
