@@ -1,14 +1,28 @@
 //! What only frames of a client's own can do: floods, refusals, and heads that are none.
 
+use serde_json::{Value, json};
 use telemetry::Nanos;
 
-use super::http2::{DATA, Frame, RST_STREAM, frame, raw_get, raw_post, settings_ack};
+use super::http2::{DATA, Frame, GOAWAY, RST_STREAM, frame, raw_get, raw_post, settings_ack};
 use super::support::*;
 use super::ways::*;
 
+const REFUSED_STREAM: u8 = 7;
 const UNKNOWN_KIND: u8 = 0x42;
 /// Frames that the server takes in one turn.
 const FRAMES_A_TURN: usize = 256;
+
+fn status(running: &Running, key: &str) -> u64 {
+    let page = text(&running.get("/-/status"));
+    let (_, rest) = page.split_once(&format!("\"{key}\":")).unwrap();
+    let digits = rest.split(|digit: char| !digit.is_ascii_digit()).next();
+    digits.unwrap().parse().unwrap()
+}
+
+fn resets(frames: &[Frame]) -> usize {
+    let reset = |frame: &&Frame| frame.kind == RST_STREAM;
+    frames.iter().filter(reset).count()
+}
 
 #[test]
 fn data_of_reset_streams_takes_nothing_of_the_connections_window() {
@@ -41,4 +55,86 @@ fn data_of_reset_streams_takes_nothing_of_the_connections_window() {
     };
     let frames = client.frames(|frames| data_bytes(frames) == 65_535);
     assert_eq!(data_bytes(frames), 65_535);
+}
+
+#[test]
+fn a_client_is_not_charged_for_a_limit_that_it_does_not_know() {
+    let gate = Gate::default();
+    let running = open(gate.handler(), |config| config.http2.streams_max = 1);
+    let gets = |streams: std::ops::Range<u32>| -> Vec<u8> {
+        let get = |stream| raw_get(1 + 2 * stream, "/wait", &[]);
+        streams.flat_map(get).collect()
+    };
+    let mut client = running.raw_http2();
+    client.send(&gets(0..251));
+    let frames = client.frames(|frames| resets(frames) == 250);
+    for reset in frames.iter().filter(|frame| frame.kind == RST_STREAM) {
+        assert_eq!(reset.payload, [0, 0, 0, REFUSED_STREAM]);
+    }
+    assert!(!frames.iter().any(|frame| frame.kind == GOAWAY));
+    assert_eq!(status(&running, "http2_resets"), 0);
+    client.send(&settings_ack());
+    client.send(&gets(251..500));
+    let frames = client.frames(|_| false);
+    assert!(
+        frames.iter().any(|frame| frame.kind == GOAWAY),
+        "{frames:?}"
+    );
+    assert_eq!(status(&running, "http2_floods"), 1);
+    gate.open();
+    let records = running.records();
+    let refused = |record: &&Value| record["reset_code"] == REFUSED_STREAM;
+    assert!(records.iter().filter(refused).count() >= 250);
+}
+
+#[test]
+fn a_head_that_is_refused_before_it_is_a_request_is_one_record() {
+    let running = open(echo, |config| {
+        config.limits.head_bytes_max = 2_000;
+        config.limits.headers_len_max = 4;
+    });
+    let mut client = running.raw_http2();
+    client.send(&settings_ack());
+    let long = [&[0, 1, b'x', 0x7f, 0xa1, 0x25][..], &[b'y'; 4_896]].concat();
+    let check = |client: &mut super::http2::Wire, stream, rest: &[u8]| {
+        client.send(&raw_get(stream, "/", rest));
+        client.frames(|frames| frames.iter().any(|frame| frame.stream == stream));
+    };
+    // Two methods, two lengths, a list that is too large.
+    check(&mut client, 1, &[0x82]);
+    check(&mut client, 3, &[0x0f, 0x0d, 1, b'1', 0x0f, 0x0d, 1, b'2']);
+    check(&mut client, 5, &long);
+    check(&mut client, 7, &[]);
+    // A name in upper case ends the connection.
+    client.send(&raw_get(9, "/", &[0, 1, b'X', 1, b'y']));
+    client.frames(|_| false);
+    let records = running.records();
+    let facts = ["stream", "status", "end", "reset_by", "reset_code"];
+    let found: Vec<_> = records
+        .iter()
+        .map(|record| json!(facts.map(|fact| record[fact].clone())))
+        .collect();
+    let expected = [
+        json!([1, 0, "refused", "server", 1]),
+        json!([3, 0, "refused", "server", 1]),
+        json!([5, 431, "refused", null, null]),
+        json!([7, 200, "complete", null, null]),
+        json!([9, 0, "refused", "server", 1]),
+    ];
+    assert_eq!(found, expected, "{records:#?}");
+    records.iter().for_each(check_phases);
+}
+
+#[test]
+fn heads_that_wait_for_a_place_when_their_client_leaves_are_records() {
+    let gate = Gate::default();
+    let running = open(gate.handler(), |config| config.http2.streams_max = 100);
+    let mut client = running.raw_http2();
+    client.send(&settings_ack());
+    let gets = (0..100).flat_map(|at| raw_get(1 + 2 * at, "/wait", &[]));
+    client.send(&gets.collect::<Vec<u8>>());
+    drop(client);
+    gate.open();
+    let records = running.records();
+    assert_eq!(records.len(), 100);
 }
