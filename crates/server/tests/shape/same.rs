@@ -375,3 +375,32 @@ fn a_full_queue_refuses() {
         assert_eq!(found, ["refused", "queue is full", "-"], "{way:?}");
     }
 }
+
+#[test]
+fn a_connection_ends_behind_a_response_beyond_its_age() {
+    for (age_max, is_last) in [(Some(Nanos(1)), true), (None, false)] {
+        let running = open(echo, |config| config.timeouts.connection_age_max = age_max);
+        let mut http1 = running.handle.connect_in_memory(BUFFER_BYTES);
+        let get = "GET /f/small.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+        std::io::Write::write_all(&mut http1, get.as_bytes()).unwrap();
+        let mut head = [0; 1_000];
+        let bytes = std::io::Read::read(&mut http1, &mut head).unwrap();
+        let head = text(&head[..bytes]).to_ascii_lowercase();
+        assert_eq!(
+            head.contains("\r\nconnection: close\r\n"),
+            is_last,
+            "{head}"
+        );
+        let mut http2 = running.http2();
+        let stream = http2.get("/echo");
+        http2.open_window(stream, 1_000);
+        let body = http2.response(stream).body;
+        assert_eq!(text(&body), "[/echo empty 0 0]");
+        if is_last {
+            read_all(&mut http1);
+            http2.wait_for_frame(|frame| frame.kind == super::http2::GOAWAY);
+            http2.wait_for_end();
+        }
+        assert_eq!(running.records().len(), 2);
+    }
+}

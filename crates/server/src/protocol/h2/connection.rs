@@ -482,9 +482,11 @@ impl Http2 {
         if self.slow_until > now {
             deadline = deadline.min(self.slow_until);
         }
-        if let Leaving::Since(since) = self.leaving {
-            deadline = deadline.min(Leaving::ends(since, now));
-        }
+        deadline = deadline.min(match self.leaving {
+            Leaving::No => self.mux.connection.retires,
+            Leaving::Since(since) => Leaving::ends(since, now),
+            Leaving::Now => Stamp::NEVER,
+        });
         if self.is_waiting_for_client() {
             deadline = deadline.min(self.mux.connection.opened.ready_since().plus(timeouts.head));
         }
@@ -550,6 +552,9 @@ impl Http2 {
         let idle_since = self.idle_since;
         if self.is_idle() && idle_since != Stamp::ZERO && idle_since.plus(timeouts.idle) <= now {
             driver.stats().timed_out(Timeout::Idle);
+            self.leave(now);
+        }
+        if mux.connection.retires <= now {
             self.leave(now);
         }
         self.look_at_leaving(now);

@@ -28,7 +28,7 @@ impl Departure {
 }
 
 /// ```text
-/// No ── drain, idle, recycling ──► Since ── PING answered, or its time is up; no streams left ──► Now
+/// No ── drain, idle, age, recycling ──► Since ── PING answered, or its time is up; no streams left ──► Now
 ///  └──────────────── crowded, error, flood ─────────────────────────────────────────────────────►─┘
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
