@@ -321,6 +321,11 @@ impl Wire {
         }
     }
 
+    /// Ends the client's side.
+    pub(super) fn close(&self) {
+        self.client.close_write();
+    }
+
     /// Waits until the frames so far are as wanted, or the server has ended the connection; gives them.
     pub(super) fn frames(&mut self, holds: impl Fn(&[Frame]) -> bool) -> &[Frame] {
         while !holds(&self.frames) && self.end.is_none() {

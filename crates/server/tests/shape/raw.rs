@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use telemetry::Nanos;
 
-use super::http2::{DATA, Frame, GOAWAY, RST_STREAM, frame, raw_get, raw_post, settings_ack};
+use super::http2::{
+    DATA, Frame, GOAWAY, RST_STREAM, frame, raw_get, raw_post, settings_ack, window_update,
+};
 use super::support::*;
 use super::ways::*;
 
@@ -137,4 +139,83 @@ fn heads_that_wait_for_a_place_when_their_client_leaves_are_records() {
     gate.open();
     let records = running.records();
     assert_eq!(records.len(), 100);
+}
+
+/// Frames that clients send, in any order, and some that none sends.
+fn any_frames(random: &mut Random) -> Vec<u8> {
+    let mut next_stream = 1;
+    let mut bytes = Vec::new();
+    for _ in 0..random.below(60) {
+        let stream = random.below(16);
+        let number = u32::to_be_bytes(random.below(1 << 20));
+        let data = vec![7; random.below(3_000) as usize];
+        let some = &data[..data.len() / 50];
+        let flags = random.below(256) as u8;
+        let mut head = || {
+            next_stream += 2;
+            next_stream - 2
+        };
+        bytes.extend(match random.below(14) {
+            0 | 1 => raw_get(head(), "/f/large.bin", &[]),
+            2 => raw_get(head(), "/wherever", some),
+            3 => raw_post(head(), &data),
+            4 => raw_post(head(), &data)[..15].to_vec(),
+            5 => frame(DATA, flags & 1, stream, &data),
+            6 => frame(RST_STREAM, 0, stream, &number),
+            7 => window_update(stream, random.below(1 << 20)),
+            8 => settings_ack(),
+            9 => frame(
+                4,
+                0,
+                0,
+                &[&[0, random.below(10) as u8], &number[..]].concat(),
+            ),
+            10 => frame(6, flags & 1, 0, &[1; 8]),
+            11 => frame(16, 0, 0, &[&stream.to_be_bytes()[..], b"u=1, i"].concat()),
+            12 => frame(random.below(20) as u8, flags, stream, some),
+            _ => frame(9, flags & 4, stream, some),
+        });
+    }
+    bytes
+}
+
+#[test]
+fn frames_in_any_order_cost_their_connection_alone() {
+    let seed = telemetry::now().0;
+    eprintln!("seed {seed}");
+    let mut random = Random(seed);
+    let running = open(echo, |config| config.http2.streams_max = 8);
+    for _ in 0..200 {
+        let client = running
+            .handle
+            .connect_in_memory(1 + random.below(9_000) as usize);
+        let mut client = super::http2::Wire::raw(client);
+        let bytes = any_frames(&mut random);
+        client.send(&bytes);
+        client.close();
+        client.frames(|_| false);
+    }
+    let small = running.ask_by(
+        Way::Http2(BUFFER_BYTES),
+        &Request::new("GET /f/small.txt", ""),
+    );
+    assert_eq!(small.body, pattern(1_000));
+    let streams = status(&running, "http2_streams");
+    let records = running.records();
+    let numbered = records.iter().filter(|record| !record["stream"].is_null());
+    assert!(numbered.count() as u64 >= streams);
+    records.iter().for_each(check_phases);
+}
+
+/// Numbers drawn by a seed (Knuth's MMIX generator).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (((self.0 >> 32) * u64::from(bound)) >> 32) as u32
+    }
 }
