@@ -200,6 +200,8 @@ class Settings(TypedDict, total=False):
     """Minimum rate of a request body, in bytes a second; 0 allows any."""
     idle_timeout: float | str
     """Time after which an idle keep-alive connection is closed."""
+    connection_age_max: Text
+    """Age at which a connection is closed after the request under way, or off."""
     send_timeout: float | str
     """Maximum time a response may lag behind `send_rate_min`."""
     send_rate_min: float | str

@@ -434,6 +434,8 @@ defaults! {
         pub body_rate_min: u64 = 256,
         /// An idle keep-alive connection lasts this long.
         pub idle: Nanos = Nanos::from_secs(60),
+        /// A connection takes requests for about this long.
+        pub connection_age_max: Option<Nanos> = Some(Nanos::from_secs(3_600)),
         /// How far a reply may fall behind `send_rate_min`: its longest time without progress.
         pub send: Nanos = Nanos::from_secs(30),
         /// Bytes a second of a reply that a client has to take; 0: only progress counts.

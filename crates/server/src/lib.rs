@@ -56,7 +56,3 @@ mod sys;
 pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, SupervisorLink};
 #[cfg(test)]
 mod tests;
-
-#[cfg(feature = "faults")]
-#[doc(hidden)]
-pub use transport::memory::Protocol;

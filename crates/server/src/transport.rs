@@ -82,12 +82,6 @@ impl AcceptedStream {
 }
 
 impl Transport {
-    /// Whether the connection speaks the protocol of the tests.
-    #[cfg(feature = "faults")]
-    pub(crate) fn is_interleaved(&self) -> bool {
-        matches!(self, Transport::Memory(end) if end.is_interleaved())
-    }
-
     /// The way of a worker to this stream, where it may write to it itself.
     pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
         match self {

@@ -506,6 +506,12 @@ settings! {
     /// the limit the server closes the connections that have been idle longest.
     idle_timeout in Timeouts { aliases: &["keep_alive", "timeout_keep_alive"], default: "60s" }
         = duration(MS, DAY) => config.timeouts.idle;
+    /// Age at which a connection is closed after the request under way, or off
+    /// The age of each connection is up to 10% longer or shorter, so that clients do not all connect again at once.
+    /// HTTP/1 clients get `Connection: close` with the next response, HTTP/2 clients a GOAWAY.
+    connection_age_max in Timeouts { placeholder: "DURATION", default: "1h" }
+        = text("a duration from 1s to 366d (as `10m`, `1h`), or `off`", |text| parse::span_or_off(text, SECOND..=YEAR, NO_BOUND))
+        => config.timeouts.connection_age_max;
     /// Maximum time a response may lag behind `send_rate_min`
     /// The value is also the longest pause, counted by the bytes that the client acknowledges. The server cuts a
     /// response that stops after this time, and a response at half the rate after twice this time. Waits for the

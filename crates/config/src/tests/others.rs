@@ -123,6 +123,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("body_timeout", "2s"),
     ("body_rate_min", "0"),
     ("idle_timeout", "3s"),
+    ("connection_age_max", "10m"),
     ("send_timeout", "4s"),
     ("send_rate_min", "1K/s"),
     ("linger_timeout", "5s"),

@@ -10,17 +10,13 @@ use super::shared::Shared;
 use crate::exchange::Ends;
 use crate::proxies::Peer;
 use crate::transport::AcceptedStream;
-use crate::transport::memory::{self, Protocol};
+use crate::transport::memory;
 
 impl Shared {
     /// Gives the least loaded driver a connection that lies in memory and whose buffers hold `bytes_max` bytes each;
     /// `None` when the driver has ended.
-    pub(crate) fn connect_in_memory(
-        self: &Arc<Self>,
-        protocol: Protocol,
-        bytes_max: usize,
-    ) -> Option<memory::Client> {
-        let (end, client) = memory::pair(protocol, bytes_max);
+    pub(crate) fn connect_in_memory(self: &Arc<Self>, bytes_max: usize) -> Option<memory::Client> {
+        let (end, client) = memory::pair(bytes_max);
         let local = Ipv4Addr::LOCALHOST;
         let peer = Peer::Ip(local.into());
         let ends = Ends {

@@ -71,7 +71,10 @@ impl Mailbox {
     }
 
     /// Leaves a connection; gives it back if the driver has ended, or is late with those before.
-    #[expect(clippy::result_large_err, reason = "it goes back as it came")]
+    #[allow(
+        clippy::result_large_err,
+        reason = "it goes back as it came; which features make it large differs"
+    )]
     pub(super) fn offer(&self, new: AcceptedConnection) -> Result<(), AcceptedConnection> {
         let waiting = lock(&self.waiting);
         if waiting.is_closed || waiting.is_late(&new) {

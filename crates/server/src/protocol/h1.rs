@@ -491,7 +491,7 @@ impl H1 {
         Step::Then(then)
     }
 
-    /// `keep_alive`: whether the request lets the connection live on.
+    /// `keep_alive`: whether the request lets the connection live on. It ends by its first response beyond its age.
     fn destination(
         &self,
         stream: Option<Arc<StreamShared>>,
@@ -504,7 +504,9 @@ impl H1 {
             stream,
             direct: connection.transport.direct().cloned(),
             is_limited: !bandwidth.is_empty && bandwidth.is_limited(route),
-            keep_alive: keep_alive && connection.driver.serving(),
+            keep_alive: keep_alive
+                && connection.driver.serving()
+                && self.arrived < connection.retires,
             encoding: Encoding::Http1,
         }
     }

@@ -6,6 +6,7 @@
 //! `offloaded` is an exchange that a worker has, `send` sends what a socket did not take. `h1` is one request at a
 //! time, `h2` many at once.
 
+mod age;
 mod handshake;
 
 mod body;
@@ -15,8 +16,6 @@ mod send;
 
 mod h1;
 mod h2;
-#[cfg(feature = "faults")]
-mod interleaved;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -55,10 +54,6 @@ const LINGER_BYTES_MAX: usize = 4 << 20;
 
 /// Serves a connection, by tasks of their own on this thread.
 pub(crate) fn serve(driver: Rc<Driver>, transport: Transport, opened: Opened) {
-    #[cfg(feature = "faults")]
-    if transport.is_interleaved() {
-        return interleaved::serve(driver, transport, opened);
-    }
     tokio::task::spawn_local(h1::H1::open(driver, transport, opened).serve());
 }
 
@@ -68,6 +63,8 @@ pub(crate) struct Connection {
     pub(crate) transport: Transport,
     /// Index in the driver's table.
     pub(crate) slot: usize,
+    /// From when on no further request is waited for.
+    retires: Stamp,
     /// When the last response was out; ZERO when that is not known.
     last_sent: Cell<Stamp>,
     /// What the proxy in front said of the client of the last request.
@@ -146,12 +143,14 @@ impl Connection {
         let accepted = opened.accepted;
         let deadline = accepted.plus(driver.config().timeouts.head);
         let slot = driver.table.borrow_mut().enter(stream, accepted, deadline);
+        let retires = age::retirement(accepted, driver.config().timeouts.connection_age_max);
         // The scan of deadlines sleeps while the table is empty.
         driver.arrival.notify_one();
         Self {
             driver,
             transport,
             slot,
+            retires,
             last_sent: Cell::new(Stamp::ZERO),
             last_client: RefCell::default(),
             permit: Cell::default(),

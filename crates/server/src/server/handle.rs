@@ -104,12 +104,8 @@ impl ServerHandle {
     /// When the drivers have ended.
     #[cfg(feature = "faults")]
     #[doc(hidden)]
-    pub fn connect_in_memory(
-        &self,
-        protocol: crate::transport::memory::Protocol,
-        bytes_max: usize,
-    ) -> crate::transport::memory::Client {
-        let client = self.shared.connect_in_memory(protocol, bytes_max);
+    pub fn connect_in_memory(&self, bytes_max: usize) -> crate::transport::memory::Client {
+        let client = self.shared.connect_in_memory(bytes_max);
         client.expect("a driver serves")
     }
 

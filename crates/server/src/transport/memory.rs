@@ -17,17 +17,8 @@ use crate::sync::lock;
 /// Longest time that a test's thread waits here, unless it has another patience.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a connection speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
-    /// HTTP/1: one stream at a time.
-    Http1,
-    /// The toy of the tests: many streams at once.
-    Interleaved,
-}
-
-/// A new connection that speaks `protocol`, and whose buffers hold `bytes_max` bytes each.
-pub(crate) fn pair(protocol: Protocol, bytes_max: usize) -> (End, Client) {
+/// A new connection whose buffers hold `bytes_max` bytes each.
+pub(crate) fn pair(bytes_max: usize) -> (End, Client) {
     let link = Arc::new(Link {
         state: Mutex::new(MemoryState {
             to_server: Pipe::new(bytes_max),
@@ -43,14 +34,13 @@ pub(crate) fn pair(protocol: Protocol, bytes_max: usize) -> (End, Client) {
         link: Arc::clone(&link),
         patience: PATIENCE,
     };
-    (End { link, protocol }, client)
+    (End { link }, client)
 }
 
 /// The server's end.
 #[derive(Debug)]
 pub(crate) struct End {
     link: Arc<Link>,
-    protocol: Protocol,
 }
 
 /// The client's end, for threads that may block: one may read while another writes.
@@ -155,11 +145,6 @@ impl MemoryState {
 }
 
 impl End {
-    /// Whether the connection speaks the protocol of the tests.
-    pub(super) fn is_interleaved(&self) -> bool {
-        self.protocol == Protocol::Interleaved
-    }
-
     /// Reads what has come; 0 bytes at the end of the client's side.
     pub(super) fn poll_read(
         &self,
@@ -377,7 +362,7 @@ mod tests {
 
     #[test]
     fn wakes_the_server_for_bytes_and_for_room() {
-        let (end, mut client) = pair(Protocol::Http1, 4);
+        let (end, mut client) = pair(4);
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
@@ -406,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_client_waits_for_the_server_and_no_longer_than_it_wants() {
-        let (end, mut client) = pair(Protocol::Http1, 4);
+        let (end, mut client) = pair(4);
         client.set_patience(Duration::ZERO);
         let error = client.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -429,31 +414,31 @@ mod tests {
     #[test]
     fn ends_and_resets_are_those_of_tcp() {
         let mut byte = [0];
-        let (end, mut client) = pair(Protocol::Http1, 4);
+        let (end, mut client) = pair(4);
         client.close_write();
         assert!(matches!(end.state().receive(&mut byte), Some(Ok(0))));
         end.close_write();
         assert_eq!(client.read(&mut byte).unwrap(), 0);
 
-        let (end, mut client) = pair(Protocol::Http1, 4);
+        let (end, mut client) = pair(4);
         end.reset_on_close();
         drop(end);
         let error = client.read(&mut byte).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 
         // Closed with something unread.
-        let (end, mut client) = pair(Protocol::Http1, 4);
+        let (end, mut client) = pair(4);
         client.write_all(b"a").unwrap();
         drop(end);
         let error = client.read(&mut byte).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 
-        let (end, client) = pair(Protocol::Http1, 4);
+        let (end, client) = pair(4);
         drop(client);
         let error = end.send(&[IoSlice::new(b"a")]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
 
-        let (end, client) = pair(Protocol::Http1, 4);
+        let (end, client) = pair(4);
         client.reset();
         let context = &mut Context::from_waker(Waker::noop());
         let Poll::Ready(Err(error)) = end.poll_read(context, &mut byte) else {

@@ -1,14 +1,4 @@
-//! Clients in memory: one that speaks frames, and what a response is whichever protocol carried it.
-
-use std::io::{self, Read, Write};
-
-use server::transport::memory;
-
-pub(super) const HEAD: u8 = 1;
-pub(super) const DATA: u8 = 2;
-pub(super) const END: u8 = 3;
-pub(super) const WINDOW: u8 = 4;
-pub(super) const RESET: u8 = 5;
+//! What a response is, whichever protocol carried it.
 
 /// A response as the application and the server meant it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,99 +11,7 @@ pub(super) struct Response {
     pub(super) is_cut: bool,
 }
 
-/// One frame of the server's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) stream: u16,
-    pub(super) kind: u8,
-    pub(super) payload: Vec<u8>,
-}
-
-/// A client that speaks frames.
-pub(super) struct Frames(pub(super) memory::Client);
-
-impl Frames {
-    pub(super) fn send(&mut self, stream: u16, kind: u8, payload: &[u8]) {
-        self.0.write_all(&frame(stream, kind, payload)).unwrap();
-    }
-
-    /// A whole request; its response gets no window yet.
-    pub(super) fn begin(&mut self, stream: u16, head: &str, body: &[u8]) {
-        self.send(stream, HEAD, head.as_bytes());
-        for data in body.chunks(10_000) {
-            self.send(stream, DATA, data);
-        }
-        self.send(stream, END, &[]);
-    }
-
-    pub(super) fn get(&mut self, stream: u16, path: &str) {
-        self.begin(
-            stream,
-            &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"),
-            &[],
-        );
-    }
-
-    /// Lets the response of a stream have so many bytes more.
-    pub(super) fn open(&mut self, stream: u16, bytes: u32) {
-        self.send(stream, WINDOW, &bytes.to_be_bytes());
-    }
-
-    /// The next frame; `None` at the end of the connection.
-    pub(super) fn next(&mut self) -> io::Result<Option<Frame>> {
-        let mut header = [0; 7];
-        if self.0.read(&mut header[..1])? == 0 {
-            return Ok(None);
-        }
-        self.0.read_exact(&mut header[1..])?;
-        let bytes = u32::from_be_bytes(header[3..].try_into().unwrap());
-        let mut payload = vec![0; usize::try_from(bytes).unwrap()];
-        self.0.read_exact(&mut payload)?;
-        Ok(Some(Frame {
-            stream: u16::from_be_bytes([header[0], header[1]]),
-            kind: header[2],
-            payload,
-        }))
-    }
-
-    /// The next frame, which is there.
-    pub(super) fn frame(&mut self) -> Frame {
-        self.next().unwrap().expect("a frame")
-    }
-
-    /// The response of a stream while no other gives frames.
-    pub(super) fn response(&mut self, stream: u16) -> Response {
-        let mut response = Response::default();
-        loop {
-            let frame = self.frame();
-            assert_eq!(frame.stream, stream, "{frame:?}");
-            if response.take(&frame) {
-                return response;
-            }
-        }
-    }
-}
-
 impl Response {
-    /// Takes a frame; whether it is the last one.
-    pub(super) fn take(&mut self, frame: &Frame) -> bool {
-        match frame.kind {
-            HEAD => {
-                let (status, lines) = frame.payload.split_at(2);
-                self.status = u16::from_be_bytes(status.try_into().unwrap());
-                self.fields = fields(std::str::from_utf8(lines).unwrap());
-            }
-            DATA => self.body.extend_from_slice(&frame.payload),
-            END => return true,
-            RESET => {
-                self.is_cut = true;
-                return true;
-            }
-            kind => panic!("a frame of kind {kind}"),
-        }
-        false
-    }
-
     /// Replaces the boundary between parts, which is drawn at random.
     pub(super) fn forget_boundary(&mut self) {
         for (_, value) in &mut self.fields {
@@ -182,24 +80,19 @@ impl Response {
     }
 }
 
-/// A frame as it is sent.
-pub(super) fn frame(stream: u16, kind: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = stream.to_be_bytes().to_vec();
-    frame.push(kind);
-    frame.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes());
-    frame.extend_from_slice(payload);
-    frame
-}
-
 /// Names in lower case and values, but for those that belong to a protocol or to the moment.
 fn fields(lines: &str) -> Vec<(String, String)> {
     let field = |line: &str| {
         let (name, value) = line.split_once(": ").unwrap();
         (name.to_ascii_lowercase(), value.to_owned())
     };
-    let belongs = |name: &str| ["connection", "transfer-encoding", "date"].contains(&name);
     let fields = lines.split_terminator("\r\n").map(field);
-    fields.filter(|(name, _)| !belongs(name)).collect()
+    fields.filter(|(name, _)| lasts(name)).collect()
+}
+
+/// Whether a field belongs neither to a protocol nor to the moment.
+pub(super) fn lasts(name: &str) -> bool {
+    !["connection", "transfer-encoding", "date"].contains(&name)
 }
 
 /// The data of chunks, and whether the last one is missing.

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // All of this is tests.
 
 mod client;
+mod http2;
+mod raw;
 mod same;
 mod streams;
 #[path = "../support/mod.rs"]

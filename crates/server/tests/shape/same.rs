@@ -14,7 +14,11 @@ use super::support::*;
 use super::ways::*;
 
 /// Keys of a record that belong to the moment, or to the head as a protocol writes it.
-const OF_THE_MOMENT: [&str; 24] = [
+const OF_THE_MOMENT: [&str; 28] = [
+    "protocol",
+    "stream",
+    "blocked_stream",
+    "blocked_connection",
     "time",
     "sent",
     "driver",
@@ -215,10 +219,14 @@ fn rules(config: &mut Config) {
     config.rates.routes = vec![("/f".to_owned(), Rate::BytesPerSec(50_000_000))];
 }
 
+/// Heads that only HTTP/1 can have, or that the `h2` crate refuses.
+const OF_HTTP1: [&str; 5] = ["bad-field", "no-host", "version", "options", "long-head"];
+
 /// Asks the whole table in one way; gives responses and records by name.
 fn ask_all(way: Way) -> BTreeMap<&'static str, (Response, Value)> {
     let running = open(answer, rules);
-    let table = table();
+    let mut table = table();
+    table.retain(|(name, _)| !matches!(way, Way::Http2(_)) || !OF_HTTP1.contains(name));
     let ask = |(name, request): &(&'static str, Request)| {
         let mut response = running.ask_by(way, request);
         response.forget_boundary();
@@ -276,7 +284,7 @@ fn check_same(ways: &[Way]) {
             // Chunks are a part of what HTTP/1 sends.
             let bytes = record["bytes"].as_u64().unwrap();
             match way {
-                Way::Interleaved(_) => assert_eq!(bytes, response.body.len() as u64, "{name}"),
+                Way::Http2(_) => assert_eq!(bytes, response.body.len() as u64, "{name}"),
                 _ => assert_eq!(bytes, expected_record["bytes"].as_u64().unwrap(), "{name}"),
             }
         }
@@ -287,7 +295,7 @@ const WAYS: [Way; 4] = [
     Way::Tcp,
     Way::Tls,
     Way::Memory(BUFFER_BYTES),
-    Way::Interleaved(BUFFER_BYTES),
+    Way::Http2(BUFFER_BYTES),
 ];
 
 /// Texts of a record.
@@ -296,8 +304,8 @@ fn texts<'r, const N: usize>(record: &'r Value, keys: [&str; N]) -> [&'r str; N]
 }
 
 #[test]
-fn responses_and_records_are_the_same_in_memory_and_interleaved() {
-    check_same(&[Way::Memory(BUFFER_BYTES), Way::Interleaved(BUFFER_BYTES)]);
+fn responses_and_records_are_the_same_in_memory_and_over_http2() {
+    check_same(&[Way::Memory(BUFFER_BYTES), Way::Http2(BUFFER_BYTES)]);
 }
 
 #[test]
@@ -307,7 +315,7 @@ fn responses_and_records_are_the_same_over_tls() {
 
 #[test]
 fn they_are_the_same_through_the_smallest_buffers() {
-    check_same(&[Way::Memory(61), Way::Interleaved(61)]);
+    check_same(&[Way::Memory(61), Way::Http2(61)]);
 }
 
 #[test]
@@ -343,10 +351,10 @@ fn a_full_queue_refuses() {
             config.pools[0].reserve_threads = 0;
             config.pools[0].reserve_len = 0;
         });
-        let mut others = running.frames();
-        others.get(1, "/wait");
+        let mut others = running.http2();
+        let running_one = others.get("/wait");
         gate.wait_for(1);
-        others.get(2, "/wait");
+        let waiting_one = others.get("/wait");
         wait_until("one in the queue", || {
             text(&running.get("/-/status")).contains("\"waiting\":1")
         });
@@ -354,15 +362,10 @@ fn a_full_queue_refuses() {
         assert_eq!(response.status, 503, "{way:?}");
         assert!(response.field("retry-after").is_some(), "{way:?}");
         gate.open();
-        others.open(1, 100);
-        others.open(2, 100);
-        let ends = std::iter::repeat_with(|| others.frame());
-        assert_eq!(
-            ends.filter(|frame| frame.kind == super::client::END)
-                .take(2)
-                .count(),
-            2
-        );
+        for stream in [running_one, waiting_one] {
+            others.open_window(stream, 100);
+            assert_eq!(others.response(stream).body, b"waited");
+        }
         let records = running.records();
         let refused = records.iter().find(|record| record["target"] == "/refused");
         let refused = refused.unwrap();
@@ -370,5 +373,34 @@ fn a_full_queue_refuses() {
         assert_eq!(refused["status"], 503, "{way:?}");
         let found = texts(refused, ["end", "cause", "worker"]);
         assert_eq!(found, ["refused", "queue is full", "-"], "{way:?}");
+    }
+}
+
+#[test]
+fn a_connection_ends_behind_a_response_beyond_its_age() {
+    for (age_max, is_last) in [(Some(Nanos(1)), true), (None, false)] {
+        let running = open(echo, |config| config.timeouts.connection_age_max = age_max);
+        let mut http1 = running.handle.connect_in_memory(BUFFER_BYTES);
+        let get = "GET /f/small.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+        std::io::Write::write_all(&mut http1, get.as_bytes()).unwrap();
+        let mut head = [0; 1_000];
+        let bytes = std::io::Read::read(&mut http1, &mut head).unwrap();
+        let head = text(&head[..bytes]).to_ascii_lowercase();
+        assert_eq!(
+            head.contains("\r\nconnection: close\r\n"),
+            is_last,
+            "{head}"
+        );
+        let mut http2 = running.http2();
+        let stream = http2.get("/echo");
+        http2.open_window(stream, 1_000);
+        let body = http2.response(stream).body;
+        assert_eq!(text(&body), "[/echo empty 0 0]");
+        if is_last {
+            read_all(&mut http1);
+            http2.wait_for_frame(|frame| frame.kind == super::http2::GOAWAY);
+            http2.wait_for_end();
+        }
+        assert_eq!(running.records().len(), 2);
     }
 }

@@ -1,5 +1,5 @@
-//! A server under test, and the ways to ask it: HTTP/1 over a socket, with TLS and without, HTTP/1 over memory, and frames
-//! over memory.
+//! A server under test, and the ways to ask it: HTTP/1 over a socket, with TLS and without, HTTP/1 and HTTP/2 over
+//! memory.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,13 +16,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde_json::Value;
-use server::Protocol;
 use server::exchange::Exchange;
 use server::handler::Handler;
 use server::response::ResponseWriter;
 use server::transport::memory;
 
-use super::client::{Frames, Response};
+use super::client::Response;
+use super::http2::{Http2, Wire};
 use super::support::{Answer, PATIENCE, Running, config, mount, run, whole};
 
 /// Bytes of a buffer of a connection in memory.
@@ -34,7 +34,7 @@ pub(super) enum Way {
     Tls,
     /// With buffers of so many bytes.
     Memory(usize),
-    Interleaved(usize),
+    Http2(usize),
 }
 
 /// A request, as its sender wrote it.
@@ -108,9 +108,13 @@ pub(super) fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 impl Running {
-    pub(super) fn frames(&self) -> Frames {
-        let protocol = Protocol::Interleaved;
-        Frames(self.handle.connect_in_memory(protocol, BUFFER_BYTES))
+    pub(super) fn http2(&self) -> Http2 {
+        Http2::open(self.handle.connect_in_memory(BUFFER_BYTES))
+    }
+
+    /// A client of HTTP/2 that sends frames by itself.
+    pub(super) fn raw_http2(&self) -> Wire {
+        Wire::raw(self.handle.connect_in_memory(BUFFER_BYTES))
     }
 
     /// Asks on a connection of its own.
@@ -128,16 +132,16 @@ impl Running {
                 response
             }
             Way::Memory(bytes_max) => {
-                let client = self.handle.connect_in_memory(Protocol::Http1, bytes_max);
+                let client = self.handle.connect_in_memory(bytes_max);
                 let bytes = exchange(&client, request);
                 Response::of_http1(&bytes, is_head)
             }
-            Way::Interleaved(bytes_max) => {
-                let protocol = Protocol::Interleaved;
-                let mut frames = Frames(self.handle.connect_in_memory(protocol, bytes_max));
-                frames.begin(1, &request.head, &request.body);
-                frames.open(1, u32::MAX);
-                frames.response(1)
+            Way::Http2(bytes_max) => {
+                let mut client = Http2::open(self.handle.connect_in_memory(bytes_max));
+                let stream = client.begin(&request.head, request.body.is_empty());
+                client.open_window(stream, 1 << 30);
+                client.send_whole(stream, &request.body);
+                client.response(stream)
             }
         }
     }

@@ -18,6 +18,7 @@ use super::departure::{Departure, Leaving};
 use super::mux::{StreamMux, UPLOAD_WINDOWS};
 use super::odd_work::Verdict;
 use super::pipe::{CodecPipe, FrameEvent, FrameNote, pipe};
+use super::resets::UnbegunStreams;
 use super::scan;
 use super::stream::{StreamFuture, StreamTask};
 use crate::driver::ServingState;
@@ -70,7 +71,10 @@ pub(super) struct Http2 {
     pub(super) codec: Codec<CodecPipe, Bytes>,
     tasks: FuturesUnordered<StreamFuture>,
     /// Highest number of a stream that was begun.
-    last_stream: u32,
+    pub(super) last_stream: u32,
+    pub(super) unbegun: UnbegunStreams,
+    /// The error that ends the connection.
+    pub(super) failed: Option<Reason>,
     /// The crate has more to write than the output had room for.
     is_held_up: bool,
     /// The client has sent its settings, and acknowledged ours.
@@ -160,6 +164,8 @@ impl Http2 {
             codec,
             tasks: FuturesUnordered::new(),
             last_stream: 0,
+            unbegun: UnbegunStreams::default(),
+            failed: None,
             is_held_up: false,
             has_settings: false,
             is_acknowledged: false,
@@ -278,7 +284,9 @@ impl Http2 {
             self.mux.begin_call();
             // A reset stream keeps its place until its work has ended, and the crate counts what waits here.
             if *streams_left == 0 || self.mux.streams.borrow().len() >= streams_max {
-                self.closed |= self.codec.poll_closed(context).is_ready();
+                if let Poll::Ready(ended) = self.codec.poll_closed(context) {
+                    self.note_end(ended.err());
+                }
                 break;
             }
             match self.codec.poll_accept(context) {
@@ -286,11 +294,13 @@ impl Http2 {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     *streams_left -= 1;
                     self.last_stream = respond.stream_id().as_u32();
+                    self.unbegun.take(self.last_stream);
                     self.mux.connection.driver.stats().http2_streams.add();
                     let rest = StreamTask::begin(&self.mux, request, respond, now);
                     self.tasks.extend(rest);
                 }
-                Poll::Ready(Some(Err(_)) | None) => self.closed = true,
+                Poll::Ready(Some(Err(error))) => self.note_end(Some(error)),
+                Poll::Ready(None) => self.note_end(None),
             }
         }
         self.mux.settle_turns();
@@ -299,6 +309,14 @@ impl Http2 {
             self.mux.place_endings();
         }
         self.grow_windows();
+    }
+
+    /// The crate is done with the connection.
+    fn note_end(&mut self, error: Option<h2::Error>) {
+        self.closed = true;
+        // What the client calls an error is its own end.
+        let own = error.filter(|error| !error.is_remote());
+        self.failed = self.failed.or(own.and_then(|error| error.reason()));
     }
 
     /// Gives uploads the next step of windows.
@@ -349,6 +367,9 @@ impl Http2 {
             scan::SETTINGS if note.flags & scan::ACK != 0 => self.is_acknowledged = true,
             scan::HEADERS | scan::CONTINUATION => {
                 self.is_within_block = note.flags & scan::END_HEADERS == 0;
+                if note.kind == scan::HEADERS {
+                    self.unbegun.note_head(note.stream, self.is_acknowledged);
+                }
             }
             scan::WINDOW_UPDATE if note.stream == 0 => {
                 self.mux
@@ -361,31 +382,6 @@ impl Http2 {
             }
             scan::RST_STREAM => self.reset(note, ResetBy::Client),
             _ => {}
-        }
-    }
-
-    fn written(&self, note: &FrameNote) {
-        if note.kind == scan::RST_STREAM {
-            self.reset(note, ResetBy::Server);
-        }
-    }
-
-    /// A stream was reset. One that ends early is charged to its connection, whoever has reset it: a client can have
-    /// the server do it (CVE-2025-8671).
-    fn reset(&self, note: &FrameNote, by: ResetBy) {
-        let code = note.number.unwrap_or(0);
-        let slot = self.mux.streams.borrow().get(note.stream).cloned();
-        let is_early = match by {
-            ResetBy::Client => slot.is_some() || note.stream > self.last_stream,
-            _ => !OWN_REASONS.contains(&Reason::from(code)),
-        };
-        if is_early {
-            self.mux.odd_work.borrow_mut().reset_early();
-            self.mux.connection.driver.stats().http2_resets.add();
-        }
-        if let Some(slot) = slot {
-            slot.note_reset(by, code);
-            slot.wake();
         }
     }
 
@@ -489,9 +485,11 @@ impl Http2 {
         if self.slow_until > now {
             deadline = deadline.min(self.slow_until);
         }
-        if let Leaving::Since(since) = self.leaving {
-            deadline = deadline.min(Leaving::ends(since, now));
-        }
+        deadline = deadline.min(match self.leaving {
+            Leaving::No => self.mux.connection.retires,
+            Leaving::Since(since) => Leaving::ends(since, now),
+            Leaving::Now => Stamp::NEVER,
+        });
         if self.is_waiting_for_client() {
             deadline = deadline.min(self.mux.connection.opened.ready_since().plus(timeouts.head));
         }
@@ -559,6 +557,9 @@ impl Http2 {
             driver.stats().timed_out(Timeout::Idle);
             self.leave(now);
         }
+        if mux.connection.retires <= now {
+            self.leave(now);
+        }
         self.look_at_leaving(now);
     }
 
@@ -582,12 +583,10 @@ impl Http2 {
             return None;
         }
         self.mux.finish_endings(Some(why.stop()), telemetry::now());
+        self.end_unbegun(why);
         Some(match why {
             Woken::End => Departure::Linger,
             _ => Departure::Close,
         })
     }
 }
-
-/// Reasons for which the server ends a stream of its own accord.
-const OWN_REASONS: [Reason; 3] = [Reason::NO_ERROR, Reason::CANCEL, Reason::INTERNAL_ERROR];

@@ -28,7 +28,7 @@ impl Departure {
 }
 
 /// ```text
-/// No ── drain, idle, recycling ──► Since ── PING answered, or its time is up; no streams left ──► Now
+/// No ── drain, idle, age, recycling ──► Since ── PING answered, or its time is up; no streams left ──► Now
 ///  └──────────────── crowded, error, flood ─────────────────────────────────────────────────────►─┘
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +78,7 @@ impl Http2 {
     pub(super) fn end_by_error(&mut self, reason: Reason) {
         if self.leaving != Leaving::Now && !self.closed {
             self.leaving = Leaving::Now;
+            self.failed = Some(reason).filter(|reason| *reason != Reason::NO_ERROR);
             self.codec.abrupt_shutdown(reason);
             self.has_more = true;
         }

@@ -25,6 +25,7 @@ mod mux;
 mod stream;
 
 mod offloaded;
+mod resets;
 mod send;
 
 mod connection;

@@ -47,8 +47,10 @@ pub(super) struct StreamMux {
     turns: RefCell<TurnQueue>,
     /// Granted to streams and not seen in the output yet.
     pledged: Cell<usize>,
-    /// Bytes of DATA that the client takes on this connection.
+    /// Bytes of DATA that the client takes on this connection, beside those that are written.
     window: Cell<i64>,
+    /// Bytes of DATA that the crate was given and has neither written nor dropped.
+    given: Cell<usize>,
     /// The time that the client may leave streams waiting for that window.
     window_pace: Cell<Pace>,
     /// Which of the windows for uploads holds, and which is wanted.
@@ -98,6 +100,7 @@ impl StreamMux {
             turns: RefCell::default(),
             pledged: Cell::default(),
             window: Cell::new(WINDOW_BYTES),
+            given: Cell::default(),
             window_pace: Cell::new(window_pace),
             upload_step: Cell::default(),
             wanted_upload_step: Cell::default(),
@@ -163,9 +166,9 @@ impl StreamMux {
         self.over.get()
     }
 
-    /// Bytes that the client's window of the connection takes.
+    /// Bytes that streams may give the crate by the client's window of the connection.
     pub(super) fn window(&self) -> i64 {
-        self.window.get()
+        self.window.get() - self.given.get() as i64
     }
 
     /// The client has opened its window of the connection.
@@ -178,7 +181,7 @@ impl StreamMux {
         let most = bytes.min(TURN_BYTES * TURNS_ALONE);
         let pledged = self.pledged.get() + most;
         let has_room = self.pipe.output_room() >= pledged;
-        let is_alone = self.turns.borrow().len() == 0 && self.window.get() > 0;
+        let is_alone = self.turns.borrow().len() == 0 && self.window() > 0;
         (is_alone && has_room).then(|| {
             self.pledged.set(pledged);
             most
@@ -205,7 +208,7 @@ impl StreamMux {
         let mut pace = self.window_pace.get();
         // Streams that wait although there is room wait for the client's window.
         let room = self.pipe.output_room().saturating_sub(self.pledged.get());
-        let window = usize::try_from(self.window.get()).unwrap_or(0);
+        let window = usize::try_from(self.window()).unwrap_or(0);
         match turns.len() {
             1.. if window == 0 => pace.resume(now),
             _ => pace.hold(now),
@@ -235,9 +238,13 @@ impl StreamMux {
         self.turns.borrow().len() > 0
     }
 
-    /// What was granted is in the output now, or was not used.
+    /// The crate was called: what was granted is in the output now, or was not used. DATA counts when it is written:
+    /// what the crate has not written of a stream that is reset, it drops.
     pub(super) fn settle_turns(&self) {
         self.pledged.set(0);
+        let written = self.pipe.take_data_bytes();
+        self.window.set(self.window.get() - written as i64);
+        self.given.set(self.given.get().saturating_sub(written));
     }
 
     /// When a client that leaves streams waiting for its window is given up.
@@ -247,7 +254,7 @@ impl StreamMux {
 
     /// A stream has given the crate data.
     pub(super) fn sent_data(&self, bytes: usize, now: Stamp) {
-        self.window.set(self.window.get() - bytes as i64);
+        self.given.set(self.given.get() + bytes);
         let mut pace = self.window_pace.get();
         pace.advance(bytes as u64, now);
         self.window_pace.set(pace);
@@ -273,6 +280,7 @@ impl StreamMux {
 
     /// The crate has written all that it had: responses that ended until now are in the output.
     pub(super) fn place_endings(&self) {
+        self.given.set(0);
         let (written, _) = self.pipe.positions();
         let mut endings = self.endings.borrow_mut();
         // From the back: those in front have their place.

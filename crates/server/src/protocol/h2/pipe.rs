@@ -70,6 +70,8 @@ struct PipeState {
     output_scan: FrameScanner,
     /// Bytes written since the beginning.
     written_bytes: u64,
+    /// Bytes of DATA written since the last look.
+    data_bytes: usize,
     /// The crate found no room since the last look.
     is_blocked: bool,
     events: VecDeque<FrameEvent>,
@@ -156,6 +158,11 @@ impl PipeEnd {
         (state.written_bytes, state.written_bytes - waiting)
     }
 
+    /// Bytes of DATA that the crate has written; asked once, they are forgotten.
+    pub(super) fn take_data_bytes(&self) -> usize {
+        std::mem::take(&mut self.0.borrow_mut().data_bytes)
+    }
+
     /// Has `send` take what waits; it gives how many bytes it took.
     pub(super) fn send<E>(&self, send: impl FnOnce(&[u8]) -> Result<usize, E>) -> Result<usize, E> {
         let state = &mut *self.0.borrow_mut();
@@ -214,8 +221,11 @@ impl PipeState {
         let is_first = self.written_bytes == 0;
         for slice in slices {
             let events = &mut self.events;
+            let data_bytes = &mut self.data_bytes;
             self.output_scan.scan(slice, usize::MAX, |frame| {
-                if matters(&frame) {
+                if frame.kind == scan::DATA {
+                    *data_bytes += frame.payload_bytes;
+                } else if matters(&frame) {
                     events.push_back(FrameEvent::Written(FrameNote::of(&frame)));
                 }
             });
@@ -230,9 +240,13 @@ impl PipeState {
     }
 }
 
-/// What the crate writes is interesting where it ends a stream.
+/// What the crate writes is interesting where it ends a stream: a head that it refuses gets one frame.
 fn matters(frame: &ScannedFrame<'_>) -> bool {
-    matches!(frame.kind, scan::RST_STREAM | scan::GOAWAY)
+    match frame.kind {
+        scan::RST_STREAM | scan::GOAWAY => true,
+        scan::HEADERS => frame.flags & scan::END_STREAM != 0,
+        _ => false,
+    }
 }
 
 /// Adds a setting to the first frame of the connection, which is a SETTINGS frame (RFC 9113 section 3.4).
@@ -391,6 +405,16 @@ mod tests {
         assert_eq!(sent[..3], [0, 0, 18]);
         assert_eq!(sent[21..], NO_RFC7540_PRIORITIES);
         assert_eq!(end.positions(), (27, 27));
+    }
+
+    #[test]
+    fn written_data_is_counted_once() {
+        let (mut pipe, end) = pipe();
+        for (payload, expect) in [(&[1; 100][..], 100), (&[], 0)] {
+            assert!(write(&mut pipe, &frame(scan::DATA, payload)).is_ready());
+            assert!(write(&mut pipe, &frame(scan::PING, &[2; 8])).is_ready());
+            assert_eq!((end.take_data_bytes(), end.take_data_bytes()), (expect, 0));
+        }
     }
 
     #[test]

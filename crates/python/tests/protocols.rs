@@ -1,11 +1,14 @@
 //! A WSGI application answers the same whichever protocol and transport carry its responses: HTTP/1 over a
-//! socket, HTTP/1 in memory, and the interleaved protocol of the server's tests.
+//! socket, HTTP/1 and HTTP/2 in memory.
 
 #![allow(clippy::unwrap_used)] // All of this is a test.
 
 #[path = "../../server/tests/shape/client.rs"]
 #[allow(dead_code)] // Not everything is of use here.
 mod client;
+#[path = "../../server/tests/shape/http2.rs"]
+#[allow(dead_code)]
+mod http2;
 #[path = "../../server/tests/support/mod.rs"]
 #[allow(dead_code)]
 mod support;
@@ -185,8 +188,8 @@ fn an_application_answers_the_same_over_every_protocol_and_transport() {
     let mut ways = 1;
     for way in [
         Way::Memory(BUFFER_BYTES),
-        Way::Interleaved(BUFFER_BYTES),
-        Way::Interleaved(61),
+        Way::Http2(BUFFER_BYTES),
+        Way::Http2(61),
     ] {
         ways += 1;
         for (name, (response, record)) in ask_all(way) {
