@@ -142,8 +142,12 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Offers what is unsent; whether all of it is out.
+    /// Offers what is unsent, if there is any; whether all of it is out.
     pub(super) fn flush(&mut self, socket: &PlainSocket) -> io::Result<bool> {
+        if self.unsent.is_empty() {
+            self.is_full = false;
+            return Ok(true);
+        }
         let slices = [IoSlice::new(&self.unsent)];
         let sent = plain::send(socket, &slices, SendFlags::empty())?;
         self.unsent.drain(..sent);
