@@ -12,15 +12,18 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from certificates import Authority
 from raw import Client
 from serving import DEADLINE_S, Milepost, until
 
@@ -73,6 +76,10 @@ class Traced(NamedTuple):
         calls = (match for text in self.threads.values() for match in FOUND.findall(text))
         return Counter(call.partition("(")[0] for call in calls)
 
+    def sent_by(self, thread: str) -> int:
+        """How often threads whose names begin so have offered bytes to a socket."""
+        return sum(text.count("\nsendmsg(") for name, text in self.threads.items() if name.startswith(thread))
+
     def listed(self) -> str:
         """For a test that fails: what each thread has called."""
         each = {name: Counter(re.findall(r"^(\w+)\(", text, re.M)) for name, text in self.threads.items()}
@@ -113,11 +120,24 @@ def is_traced(tasks: Path) -> bool:
 
 
 @pytest.fixture
-def server(serve: Callable[..., Milepost], tmp_path: Path) -> Milepost:
+def start(serve: Callable[..., Milepost], tmp_path: Path) -> Callable[..., Milepost]:
     (tmp_path / "hot_app.py").write_text(APP)
     (tmp_path / "files").mkdir()
     (tmp_path / "files/small.txt").write_bytes(b"x" * 1024)
-    return serve("hot_app:app", "--static", "/static=files", "--threads", "1:1")
+    return partial(serve, "hot_app:app", "--static", "/static=files", "--threads", "1:1")
+
+
+@pytest.fixture
+def server(start: Callable[..., Milepost]) -> Milepost:
+    return start()
+
+
+@pytest.fixture
+def server_under_tls(start: Callable[..., Milepost], tmp_path: Path) -> Milepost:
+    authority = Authority(tmp_path)
+    context = ssl.create_default_context()
+    authority.ca.configure_trust(context)
+    return start(*authority.flags("server", "localhost"), tls=context)
 
 
 def ask(client: Client, path: str, times: int) -> None:
@@ -127,9 +147,11 @@ def ask(client: Client, path: str, times: int) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("transport", ["server", "server_under_tls"])
 def test_a_request_on_a_kept_connection_needs_no_more_calls(
-    server: Milepost, tmp_path: Path, path: str
+    request: pytest.FixtureRequest, tmp_path: Path, path: str, transport: str
 ) -> None:
+    server = request.getfixturevalue(transport)
     with server.connect() as client:
         ask(client, path, WARM_UP)
         with traced(server, tmp_path) as seen:
@@ -144,6 +166,9 @@ def test_a_request_on_a_kept_connection_needs_no_more_calls(
     assert min(counted["recvfrom"], counted["sendmsg"]) >= REQUESTS, calls.listed()
     others = Counter({name: count for name, count in counted.items() if name not in bounds})
     assert others.total() <= free, (others, calls.listed())
+    # A response leaves from the thread that has made it, which wakes no other for it.
+    other = "mp-driver" if path == "/app" else "mp-pool"
+    assert calls.sent_by(other) <= free, calls.listed()
 
 
 @pytest.mark.parametrize("path", SHARED)

@@ -1,12 +1,12 @@
 //! Transport: one client's stream of bytes, and nothing of what they mean.
 //!
-//! A `Transport` is a socket that is watched by the driver's runtime, with TLS or without. A worker may write to its
-//! `PlainSocket` too, where it owns the response and no TLS is in between (`direct`). Takes and gives bytes without
-//! waiting; waiting is the protocol's. Only this module touches a client's socket once it is accepted, and never with
-//! a lock held.
+//! A `Transport` is a socket that is watched by the driver's runtime, with TLS or without. A worker may write to it
+//! too, by its `DirectSocket`, while it owns the response. Takes and gives bytes without waiting; waiting is the
+//! protocol's. Only this module touches a client's socket once it is accepted, and never with a lock held.
 
 mod plain;
 mod tls;
+mod tls_socket;
 
 #[cfg(feature = "faults")]
 #[doc(hidden)]
@@ -22,10 +22,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ::tls::CurrentTls;
+use rustix::net::SendFlags;
 
 use crate::response::{Parts, Progress};
 
 pub(crate) use self::tls::{HandshakeFault, TlsBuffers, TlsStream};
+use self::tls_socket::TlsSocket;
+pub(crate) use self::tls_socket::{Offered, SendBuffers};
 pub(crate) use plain::{PlainSocket, WatchedSocket, WriteReadiness, send, send_span};
 
 /// A stream of bytes before its driver watches it. Tests have streams in memory as well.
@@ -43,6 +46,13 @@ pub(crate) enum Transport {
     Tls(Box<TlsStream>),
     #[cfg(feature = "faults")]
     Memory(memory::End),
+}
+
+/// The part of a transport that a worker may write to.
+#[derive(Clone)]
+pub(crate) enum DirectSocket {
+    Plain(Arc<PlainSocket>),
+    Tls(Arc<TlsSocket>),
 }
 
 /// Calls the same method of each.
@@ -81,12 +91,39 @@ impl AcceptedStream {
     }
 }
 
+impl DirectSocket {
+    /// Offers buffers without waiting. `scratch`: what enciphering needs, made when it first does.
+    #[inline(always)]
+    pub(crate) fn send(
+        &self,
+        buffers: &[IoSlice<'_>],
+        scratch: &mut Option<Box<SendBuffers>>,
+    ) -> io::Result<Offered> {
+        match self {
+            DirectSocket::Plain(socket) => {
+                let bytes = send(&**socket, buffers, SendFlags::empty())?;
+                let has_unsent = false;
+                Ok(Offered { bytes, has_unsent })
+            }
+            DirectSocket::Tls(socket) => socket.send(buffers, scratch),
+        }
+    }
+}
+
 impl Transport {
-    /// The way of a worker to this stream, where it may write to it itself.
-    pub(crate) fn direct(&self) -> Option<&Arc<PlainSocket>> {
+    /// The socket, where bytes leave as they are.
+    pub(crate) fn plain_socket(&self) -> Option<&Arc<PlainSocket>> {
         match self {
             Transport::Plain(socket) => Some(socket.socket()),
-            Transport::Tls(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The way of a worker to this stream, where it may write to it itself.
+    pub(crate) fn direct(&self) -> Option<DirectSocket> {
+        match self {
+            Transport::Plain(socket) => Some(DirectSocket::Plain(Arc::clone(socket.socket()))),
+            Transport::Tls(stream) => Some(DirectSocket::Tls(Arc::clone(stream.shared()))),
             #[cfg(feature = "faults")]
             Transport::Memory(_) => None,
         }

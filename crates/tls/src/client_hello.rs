@@ -1,5 +1,5 @@
-//! Whether a ClientHello is whole, by the lengths in front of its parts: no byte of it is understood here, and nothing is
-//! kept, so that a client which sends it byte by byte costs a few comparisons a byte.
+//! Whether a ClientHello is whole, by the lengths in front of its parts: no byte of it is understood here. Each record is
+//! walked once, so that a client which sends it byte by byte, in records of one byte each, costs a few comparisons a byte.
 
 /// A record of a handshake (RFC 8446 section 5.1).
 const HANDSHAKE: u8 = 22;
@@ -17,46 +17,60 @@ pub enum HandshakeInput {
     NotTls,
 }
 
+/// How far a ClientHello was walked.
+#[derive(Debug, Default)]
+pub(crate) struct HelloScan {
+    /// Where the first record begins that was not whole.
+    at: usize,
+    /// Bytes of the message in the records before it.
+    bytes: usize,
+    /// The first bytes of the message, as far as they are there.
+    header: [u8; MESSAGE_HEADER_BYTES],
+}
+
 /// Whether a connection that begins so is one of TLS, as far as two bytes tell.
 pub fn is_client_hello(bytes: &[u8]) -> bool {
     matches!(bytes, [HANDSHAKE, 3, ..])
 }
 
-/// Looks at the first bytes of a connection.
-pub(crate) fn examine(bytes: &[u8]) -> HandshakeInput {
-    match bytes {
-        [] | [HANDSHAKE] => return HandshakeInput::Partial,
-        // The version of a record is 3.x since SSL 3.0.
-        [HANDSHAKE, 3, ..] => {}
-        _ => return HandshakeInput::NotTls,
-    }
-    let mut rest = bytes;
-    let mut header = [0; MESSAGE_HEADER_BYTES];
-    let mut message_bytes = 0;
-    while let [kind, _, _, high, low, ..] = *rest {
-        if kind != HANDSHAKE {
-            return HandshakeInput::Ready;
+impl HelloScan {
+    /// Looks at the first bytes of a connection: those of the last call, and more behind them.
+    pub(crate) fn examine(&mut self, bytes: &[u8]) -> HandshakeInput {
+        match bytes {
+            [] | [HANDSHAKE] => return HandshakeInput::Partial,
+            // The version of a record is 3.x since SSL 3.0.
+            [HANDSHAKE, 3, ..] => {}
+            _ => return HandshakeInput::NotTls,
         }
-        let bytes = usize::from(u16::from_be_bytes([high, low]));
-        let payload = &rest[RECORD_HEADER_BYTES..];
-        let payload = &payload[..bytes.min(payload.len())];
-        for (at, byte) in header.iter_mut().skip(message_bytes).zip(payload) {
-            *at = *byte;
-        }
-        message_bytes += payload.len();
-        if message_bytes >= MESSAGE_HEADER_BYTES {
-            let [_, high, middle, low] = header;
-            let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-            if message_bytes >= MESSAGE_HEADER_BYTES + length {
+        while let [kind, _, _, high, low, ..] = bytes[self.at..] {
+            if kind != HANDSHAKE {
                 return HandshakeInput::Ready;
             }
+            let record_bytes = usize::from(u16::from_be_bytes([high, low]));
+            let payload = &bytes[self.at + RECORD_HEADER_BYTES..];
+            let payload = &payload[..record_bytes.min(payload.len())];
+            for (at, byte) in self.header.iter_mut().skip(self.bytes).zip(payload) {
+                *at = *byte;
+            }
+            if self.is_whole(self.bytes + payload.len()) {
+                return HandshakeInput::Ready;
+            }
+            if payload.len() < record_bytes {
+                break;
+            }
+            self.bytes += payload.len();
+            self.at += RECORD_HEADER_BYTES + record_bytes;
         }
-        if payload.len() < bytes {
-            break;
-        }
-        rest = &rest[RECORD_HEADER_BYTES + bytes..];
+        HandshakeInput::Partial
     }
-    HandshakeInput::Partial
+
+    /// Whether so many bytes of the message are all of it.
+    fn is_whole(&self, bytes: usize) -> bool {
+        let [_, high, middle, low] = self.header;
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        // Until it is whole, the header says nothing.
+        bytes >= MESSAGE_HEADER_BYTES && bytes >= MESSAGE_HEADER_BYTES + length
+    }
 }
 
 #[cfg(test)]
@@ -67,7 +81,7 @@ mod tests {
     fn knows_a_hello_by_its_lengths() {
         use HandshakeInput::{NotTls, Partial, Ready};
         let check = |bytes: &[u8], expect| {
-            assert_eq!(examine(bytes), expect, "{bytes:?}");
+            assert_eq!(HelloScan::default().examine(bytes), expect, "{bytes:?}");
         };
         check(b"", Partial);
         check(b"\x16", Partial);
@@ -88,5 +102,34 @@ mod tests {
         // Records without content, and another kind of record.
         check(b"\x16\x03\x01\x00\x00\x16\x03\x01\x00\x00", Partial);
         check(b"\x16\x03\x01\x00\x01\x01\x15\x03\x01\x00\x02", Ready);
+    }
+
+    #[test]
+    fn walks_each_record_once_wherever_the_bytes_are_cut() {
+        let message = [&[1, 0, 0, 60][..], &[7; 60]].concat();
+        for record_bytes in [1, 2, 3, 5, 64] {
+            let mut bytes = Vec::new();
+            for part in message.chunks(record_bytes) {
+                bytes.extend([HANDSHAKE, 3, 1, 0, part.len() as u8]);
+                bytes.extend(part);
+            }
+            for step in 1..bytes.len() {
+                let mut scan = HelloScan::default();
+                for end in (1..bytes.len()).step_by(step) {
+                    let known = scan.at;
+                    assert_eq!(
+                        scan.examine(&bytes[..end]),
+                        HandshakeInput::Partial,
+                        "{end}"
+                    );
+                    assert!(
+                        scan.at >= known,
+                        "a record that was whole is not walked again"
+                    );
+                    assert!(end < scan.at + RECORD_HEADER_BYTES + record_bytes, "{end}");
+                }
+                assert_eq!(scan.examine(&bytes), HandshakeInput::Ready);
+            }
+        }
     }
 }

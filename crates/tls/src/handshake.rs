@@ -30,7 +30,7 @@ pub(crate) struct HelloFacts {
 pub struct HandshakeFacts {
     /// As OpenSSL names it: `TLSv1.3`.
     pub version: &'static str,
-    /// As the RFCs name it: `TLS13_AES_256_GCM_SHA384`.
+    /// As the RFCs name it: `TLS13_AES_128_GCM_SHA256`.
     pub cipher: &'static str,
     /// An earlier session was resumed.
     pub is_resumed: bool,

@@ -17,6 +17,7 @@ mod identity;
 mod names;
 mod private_key;
 mod sites;
+mod suite_order;
 mod text64;
 mod ticket_keys;
 mod ticketer;

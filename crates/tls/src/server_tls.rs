@@ -20,6 +20,7 @@ use crate::client_auth::{ClientAuthId, ClientAuthorities};
 use crate::credentials::{self, Credentials};
 use crate::crypto;
 use crate::sites::{Site, Sites};
+use crate::suite_order::OrderedConfigs;
 use crate::ticketer::{SharedTicketKeys, Ticketer};
 
 /// What new connections are accepted with. Never changed: a later one takes its place.
@@ -28,7 +29,7 @@ pub struct ServerTls {
     challenges: ChallengeConfigs,
     sites: Arc<Sites>,
     /// One for each demand of client certificates: what a client has shown for one counts for no other.
-    configs: HashMap<ClientAuthId, Arc<ServerConfig>>,
+    configs: HashMap<ClientAuthId, OrderedConfigs>,
     unknown_name: UnknownName,
 }
 
@@ -89,10 +90,13 @@ impl ServerTls {
             let auth = identity.client_auth.as_ref();
             let id = ClientAuthId::of(auth);
             if let Entry::Vacant(place) = configs.entry(id) {
-                let mut made = server_config(&config.versions, auth, &provider, &sites)?;
-                made.ticketer = Arc::new(Ticketer::new(ticket_keys.clone(), id));
-                made.alpn_protocols = alpn.iter().map(|alpn| alpn.name().to_vec()).collect();
-                place.insert(Arc::new(made));
+                let ticketer: Arc<Ticketer> = Arc::new(Ticketer::new(ticket_keys.clone(), id));
+                place.insert(OrderedConfigs::new(&provider, |provider| {
+                    let mut made = server_config(&config.versions, auth, provider, &sites)?;
+                    made.ticketer = Arc::clone(&ticketer) as Arc<_>;
+                    made.alpn_protocols = alpn.iter().map(|alpn| alpn.name().to_vec()).collect();
+                    Ok(made)
+                })?);
             }
         }
         Ok(Self {
@@ -123,7 +127,7 @@ impl ServerTls {
         let config = self.configs.get(&site.client_auth);
         let config = config.expect("each demand has its configuration, made with the sites");
         Ok(ChosenConfig {
-            config: Arc::clone(config),
+            config: Arc::clone(config.for_client(hello.cipher_suites())),
             client_auth: site.client_auth,
         })
     }
@@ -175,6 +179,8 @@ fn server_config(
     let mut made = builder.with_cert_resolver(Arc::clone(sites) as Arc<_>);
     // A session is resumed by its ticket, in whichever process it comes to.
     made.session_storage = Arc::new(NoServerSessionStorage {});
+    // A client with several connections gets one by each. A second one would cost as much again, and few use it.
+    made.send_tls13_tickets = 1;
     // Early data can be replayed by anybody who has seen it (RFC 8446 section 8).
     assert_eq!(made.max_early_data_size, 0, "early data is off");
     Ok(made)

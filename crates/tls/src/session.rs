@@ -16,7 +16,7 @@ use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection}
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, WriteTraffic};
 use rustls::{AlertDescription, Error};
 
-use crate::client_hello::{self, HandshakeInput};
+use crate::client_hello::{HandshakeInput, HelloScan};
 use crate::handshake::HelloFacts;
 use crate::{Ciphertext, HandshakeFacts, ServerTls, UnrecognizedName};
 
@@ -39,11 +39,9 @@ pub struct Session {
     is_ended: bool,
 }
 
-#[derive(Default)]
 enum SessionState {
     /// No handshake has begun: the ClientHello is not whole, or waits.
-    #[default]
-    Hello,
+    Hello(HelloScan),
     Handshaking(Box<UnbufferedServerConnection>, HelloFacts),
     Open(Box<UnbufferedServerConnection>),
     Failed,
@@ -90,8 +88,8 @@ impl Session {
     /// A message of the handshake is larger than any that is served.
     pub fn hold(&mut self, bytes: &[u8]) -> Result<HandshakeInput, SessionFault> {
         self.keep(bytes)?;
-        Ok(match self.state {
-            SessionState::Hello => client_hello::examine(&self.held),
+        Ok(match &mut self.state {
+            SessionState::Hello(scan) => scan.examine(&self.held),
             _ => HandshakeInput::Ready,
         })
     }
@@ -101,10 +99,10 @@ impl Session {
     /// # Panics
     /// The handshake has begun, or so much is not held.
     pub fn skip(&mut self, bytes: usize) {
-        assert!(
-            matches!(self.state, SessionState::Hello),
-            "a handshake that has begun has no other bytes in front of it"
-        );
+        let SessionState::Hello(scan) = &mut self.state else {
+            unreachable!("a handshake that has begun has no other bytes in front of it");
+        };
+        *scan = HelloScan::default();
         self.held.drain(..bytes);
         self.shrink();
     }
@@ -124,7 +122,7 @@ impl Session {
     pub fn is_handshaking(&self) -> bool {
         matches!(
             self.state,
-            SessionState::Hello | SessionState::Handshaking(..)
+            SessionState::Hello(_) | SessionState::Handshaking(..)
         )
     }
 
@@ -142,7 +140,7 @@ impl Session {
         out: &mut Ciphertext,
     ) -> Result<Option<HandshakeFacts>, SessionFault> {
         let (mut tls, hello) = match std::mem::replace(&mut self.state, SessionState::Failed) {
-            SessionState::Hello => begin(&self.held, server, out)?,
+            SessionState::Hello(_) => begin(&self.held, server, out)?,
             SessionState::Handshaking(tls, hello) => (tls, hello),
             SessionState::Failed => {
                 return Err(SessionFault::of(Error::HandshakeNotComplete, None));
@@ -306,6 +304,12 @@ impl Session {
     }
 }
 
+impl Default for SessionState {
+    fn default() -> Self {
+        Self::Hello(HelloScan::default())
+    }
+}
+
 impl SessionFault {
     fn of(error: Error, server_name: Option<String>) -> Self {
         Self { error, server_name }
@@ -455,7 +459,7 @@ fn open(state: &mut SessionState) -> Result<&mut UnbufferedServerConnection, Ses
     match state {
         SessionState::Open(tls) => Ok(tls),
         SessionState::Failed => Err(SessionFault::of(Error::HandshakeNotComplete, None)),
-        SessionState::Hello | SessionState::Handshaking(..) => {
+        SessionState::Hello(_) | SessionState::Handshaking(..) => {
             unreachable!("nothing is read or written before the handshake is over")
         }
     }

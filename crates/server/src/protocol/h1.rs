@@ -41,7 +41,7 @@ use crate::exchange::{Exchange, ExchangeRecord};
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, Rest};
-use crate::transport::Transport;
+use crate::transport::{DirectSocket, Transport};
 use config::typed::Rate;
 use ipc::stats::{Doing, Timeout};
 
@@ -500,9 +500,15 @@ impl H1 {
     ) -> Destination {
         let connection = &self.connection;
         let bandwidth = &connection.driver.shared.bandwidth;
+        let direct = match (&stream, connection.transport.plain_socket()) {
+            (_, Some(socket)) => Some(DirectSocket::Plain(Arc::clone(socket))),
+            (Some(_), None) => connection.transport.direct(),
+            // A driver enciphers behind the writer, by its own buffers.
+            (None, None) => None,
+        };
         Destination {
             stream,
-            direct: connection.transport.direct().cloned(),
+            direct,
             is_limited: !bandwidth.is_empty && bandwidth.is_limited(route),
             keep_alive: keep_alive
                 && connection.driver.serving()

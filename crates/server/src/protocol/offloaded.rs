@@ -95,7 +95,14 @@ impl<'a> Offloaded<'a> {
             Err((STOP_OVERDUE, ResponseStarted::No)) => return Err(Overdue),
             // The numbers of the stream are those of an earlier exchange.
             Err((stop, ResponseStarted::No)) => self.end_early(stop, 0),
-            Err((stop, ResponseStarted::Yes)) => self.end_early(stop, self.stream.sent_bytes()),
+            Err((stop, ResponseStarted::Yes)) => {
+                let sent_bytes = self.stream.sent_bytes();
+                if !self.stream.is_whole(sent_bytes) {
+                    // The worker may still be sending: no orderly end may follow what it has sent.
+                    self.connection.transport.reset_on_close();
+                }
+                self.end_early(stop, sent_bytes)
+            }
         })
     }
 
@@ -174,8 +181,8 @@ impl<'a> Offloaded<'a> {
         Then::Close
     }
 
-    /// Sends a response that its worker has finished and could not send, because it does not encipher: in one call,
-    /// without a wait of its own. `None`: there is more to do.
+    /// Sends a response under TLS that its worker has finished and not sent, such as a file: in one call, without a
+    /// wait of its own. `None`: there is more to do.
     fn send_finished(&self) -> Option<Then> {
         let transport = &self.connection.transport;
         if !self.connection.sends_at_once(self.record.route) {
@@ -234,12 +241,11 @@ impl<'a> Offloaded<'a> {
     async fn send_parts(&self, sender: &mut ResponseSender<'_>) -> Result<Finished, Stop> {
         let memory = &self.connection.driver.shared.replies_memory;
         loop {
+            // Of what was taken nothing waits for the application, which may be silent for as long as it wants.
+            sender.flush().await?;
             let bytes = match self.next_pending(sender).await? {
                 Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
-                Next::Finished(finished) => {
-                    sender.flush().await?;
-                    return Ok(finished);
-                }
+                Next::Finished(finished) => return Ok(finished),
                 Next::Nothing => continue,
                 Next::Abandoned(why) => return Err(Stop::cut(why)),
             };

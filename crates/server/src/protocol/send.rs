@@ -180,7 +180,7 @@ impl<'a> ResponseSender<'a> {
     ) -> Result<SendTurn<'a>, Stop> {
         let bytes_max = self.allowance(memory_bytes as u64 + file_bytes).await?;
         let has_threads = !self.connection.driver.shared.writers.is_empty();
-        let by_thread = match self.connection.transport.direct() {
+        let by_thread = match self.connection.transport.plain_socket() {
             Some(socket) if file_bytes > 0 && has_threads => {
                 Some((Arc::clone(socket), self.writable().await?))
             }

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use files::{Part, ReplyBody};
 use http::{FieldLines, SharedFields};
-use rustix::net::SendFlags;
 
 use super::Parts;
 use super::memory::ReplyMemory;
 use crate::exchange::stream::StreamShared;
-use crate::transport::{self, PlainSocket};
+use crate::transport::{DirectSocket, Offered, SendBuffers};
 use config::typed::Rate;
 
 /// Buffers in one offer: head, chunk prefix, data, chunk suffix.
@@ -46,7 +45,7 @@ pub(crate) struct Destination {
     /// The stream of a worker; `None` on a driver, which sends the rest itself.
     pub(crate) stream: Option<Arc<StreamShared>>,
     /// The socket, where this thread may write to it.
-    pub(crate) direct: Option<Arc<PlainSocket>>,
+    pub(crate) direct: Option<DirectSocket>,
     /// The response has a limited bandwidth, unless the application lifts it: the driver sends.
     pub(crate) is_limited: bool,
     /// The connection may live on afterwards.
@@ -123,6 +122,8 @@ pub(super) struct Sink {
     pub(super) head: Option<ResponseHead>,
     /// What a driver has to send later.
     pub(super) rest: Parts,
+    /// Of a thread that has answered under TLS.
+    pub(super) scratch: Option<Box<SendBuffers>>,
     /// Bytes that the socket took from this thread.
     pub(super) sent_bytes: u64,
     /// The driver sends the rest and ends the exchange.
@@ -175,11 +176,12 @@ impl Sink {
         }
         // A file may have to wait for its disk, which no worker does: it is the driver's from its head on.
         let sent = match &frame.data {
-            Data::Files(_) => 0,
+            Data::Files(_) => Offered::default(),
             _ => self.send(&frame),
         };
-        if !self.is_closed && (sent < bytes || self.head.is_some()) {
-            self.pass(frame.keep(sent, memory), memory);
+        let is_out = sent.bytes == bytes && !sent.has_unsent && self.head.is_none();
+        if !self.is_closed && !is_out {
+            self.pass(frame.keep(sent.bytes, memory), memory);
         }
     }
 
@@ -194,27 +196,27 @@ impl Sink {
         }
     }
 
-    /// The socket, where this thread may write to it now.
-    fn direct(&self) -> Option<&Arc<PlainSocket>> {
+    /// Whether this thread may write to the socket now, if it has one.
+    fn is_direct(&self) -> bool {
         let is_limited = match self.rate {
             None => self.to.is_limited,
             Some(rate) => rate != Rate::Unlimited,
         };
-        let is_direct = !(is_limited || self.is_queued || self.is_closed);
-        self.to.direct.as_ref().filter(|_| is_direct)
+        !(is_limited || self.is_queued || self.is_closed)
     }
 
-    /// Bytes of a frame that the socket takes at once.
-    fn send(&mut self, frame: &Frame<'_>) -> usize {
-        let Some(socket) = self.direct() else {
-            return 0;
+    /// Offers a frame to the socket, once.
+    fn send(&mut self, frame: &Frame<'_>) -> Offered {
+        let is_direct = self.is_direct();
+        let Some(socket) = self.to.direct.as_ref().filter(|_| is_direct) else {
+            return Offered::default();
         };
         // The client may have a part of the response from here on. A call that sent nothing was the last one.
         if let Some(stream) = self.to.stream.as_ref().filter(|_| self.sent_bytes == 0)
             && stream.ownership.mark_started().is_err()
         {
             self.is_closed = true;
-            return 0;
+            return Offered::default();
         }
         // The kernel copies and walks empty buffers too.
         let mut buffers = [IoSlice::new(&[]); BUFFERS_MAX];
@@ -224,11 +226,11 @@ impl Sink {
             buffers_len += usize::from(!buffer.is_empty());
         }
         let buffers = &buffers[..buffers_len];
-        let Ok(sent) = transport::send(&**socket, buffers, SendFlags::empty()) else {
+        let Ok(sent) = socket.send(buffers, &mut self.scratch) else {
             self.is_closed = true;
-            return 0;
+            return Offered::default();
         };
-        self.sent_bytes += sent as u64;
+        self.sent_bytes += sent.bytes as u64;
         if let Some(stream) = &self.to.stream {
             stream.set_sent_bytes(self.sent_bytes);
         }

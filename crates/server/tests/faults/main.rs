@@ -13,6 +13,7 @@ mod expected;
 mod invariant;
 mod invitation;
 mod orders;
+mod over_tls;
 mod resets;
 #[path = "../support/mod.rs"]
 #[allow(dead_code)] // Not everything is of use here.

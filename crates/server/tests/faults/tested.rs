@@ -9,7 +9,7 @@ use config::typed::{Coding, Config};
 
 use super::cases::{self, After, Case};
 use super::expected::{self, Expected};
-use super::support::{Running, config, mount, run, text, wait_until};
+use super::support::{Running, config, mount, run, text, tls, wait_until};
 
 /// Descriptors and threads are counted, and they are the process's.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -73,6 +73,7 @@ impl Tested {
         config.status_path = Some("/-/status".to_owned());
         config.pools[0].threads_min = 2;
         config.pools[0].threads_max = 2;
+        tls::certify(&mut config, dir.path());
         change(&mut config);
         let running = run(config, dir, Some(Arc::new(cases::answer)));
         let cases = cases::cases();

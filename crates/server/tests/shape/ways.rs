@@ -3,18 +3,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use config::typed::{Coding, Config, LogForm, TlsIdentity};
-use ipc::{ListenAddr, ListenerId, ListenerInfo};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use config::typed::{Coding, Config, LogForm};
 use serde_json::Value;
 use server::exchange::Exchange;
 use server::handler::Handler;
@@ -23,7 +17,7 @@ use server::transport::memory;
 
 use super::client::Response;
 use super::http2::{Http2, Wire};
-use super::support::{Answer, PATIENCE, Running, config, mount, run, whole};
+use super::support::{Answer, PATIENCE, Running, config, mount, run, tls, whole};
 
 /// Bytes of a buffer of a connection in memory.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
@@ -86,17 +80,7 @@ pub(super) fn open_shared(handler: Arc<dyn Handler>, change: impl FnOnce(&mut Co
     config.limits.body_bytes_max = 100_000;
     config.pools[0].threads_min = 2;
     config.pools[0].threads_max = 2;
-    let certificate = dir.path().join("certificate.pem");
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let both = made.cert.pem() + &made.signing_key.serialize_pem();
-    fs::write(&certificate, both).unwrap();
-    // A key that others may read is refused.
-    fs::set_permissions(&certificate, fs::Permissions::from_mode(0o600)).unwrap();
-    config.tls.identities = vec![TlsIdentity {
-        key: certificate.clone(),
-        cert: certificate,
-        ..TlsIdentity::default()
-    }];
+    tls::certify(&mut config, dir.path());
     change(&mut config);
     run(config, dir, Some(handler))
 }
@@ -150,19 +134,7 @@ impl Running {
     fn ask_with_tls(&self, request: &Request) -> (Vec<u8>, bool) {
         let mut socket = TcpStream::connect(self.listen_with_tls()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut roots = RootCertStore::empty();
-        let file = self.dir.path().join("certificate.pem");
-        roots
-            .add(CertificateDer::from_pem_file(file).unwrap())
-            .unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from("localhost").unwrap();
-        let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut tls = self.tls_client();
         let mut stream = rustls::Stream::new(&mut tls, &mut socket);
         stream.write_all(request.head.as_bytes()).unwrap();
         stream.write_all(&request.body).unwrap();
@@ -171,29 +143,6 @@ impl Running {
         let mut bytes = Vec::new();
         let is_whole = stream.read_to_end(&mut bytes).is_ok();
         (bytes, is_whole)
-    }
-
-    /// Has the server accept from one more socket, where connections begin with TLS.
-    fn listen_with_tls(&self) -> SocketAddr {
-        static NEXT: AtomicU16 = AtomicU16::new(1);
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        let listener = ListenerInfo {
-            key: ListenerId {
-                address: 0,
-                index: NEXT.fetch_add(1, Ordering::Relaxed),
-                driver: 0,
-            },
-            at: ListenAddr::Tcp(address),
-            is_shared: false,
-            takes_turns: false,
-            is_tls: true,
-            is_inherited: false,
-        };
-        self.handle
-            .start_accepting(listener, socket.into())
-            .unwrap();
-        address
     }
 
     /// Stops the server and gives its records.

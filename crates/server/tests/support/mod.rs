@@ -1,5 +1,7 @@
 //! What tests that serve have in common: a server on a free port, and clients that speak raw bytes.
 
+pub(super) mod tls;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;

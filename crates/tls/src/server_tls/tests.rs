@@ -6,7 +6,8 @@ use config::typed::{ClientAuth, ClientDemand, TlsIdentity};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConnection, SignatureScheme,
+    CipherSuite, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConnection,
+    SignatureScheme,
 };
 
 use super::*;
@@ -57,6 +58,7 @@ struct Met {
     /// The first name of the certificate.
     name: String,
     key: crate::KeyKind,
+    suite: CipherSuite,
     is_resumed: bool,
 }
 
@@ -83,6 +85,7 @@ fn handshake(server: &ServerTls, client: &Arc<ClientConfig>, name: &str) -> Resu
     Ok(Met {
         name: facts.names[0].clone(),
         key: facts.key,
+        suite: server.negotiated_cipher_suite().unwrap().suite(),
         is_resumed,
     })
 }
@@ -220,6 +223,44 @@ fn demand(pki: &TestPki, demand: ClientDemand) -> ClientAuth {
         ca: pki.write("client-ca.pem", &pki.issuer_pem()),
         crl: None,
     }
+}
+
+#[test]
+fn gives_aes_128_to_clients_that_prefer_aes_and_what_they_prefer_to_others() {
+    use CipherSuite::*;
+    let pki = TestPki::new();
+    let current = current(&tls(vec![pki.identity("a", &["shop.example"])]));
+    let check = |offered: &[CipherSuite], expect| {
+        let mut provider = CryptoProvider::clone(&crypto::provider());
+        let all = std::mem::take(&mut provider.cipher_suites);
+        let by_name = |suite| *all.iter().find(|one| one.suite() == suite).unwrap();
+        provider.cipher_suites = offered.iter().copied().map(by_name).collect();
+        let mut roots = RootCertStore::empty();
+        roots.add(pki.root_der().into()).unwrap();
+        let client = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let client = Arc::new(client);
+        for is_resumed in [false, true] {
+            let met = handshake(&current.load(), &client, "shop.example").unwrap();
+            assert_eq!((met.suite, met.is_resumed), (expect, is_resumed));
+        }
+    };
+    let (aes_128, aes_256) = (TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384);
+    let chacha = TLS13_CHACHA20_POLY1305_SHA256;
+    check(&[aes_256, chacha, aes_128], aes_128);
+    check(&[aes_128, aes_256], aes_128);
+    check(&[chacha, aes_128, aes_256], chacha);
+    check(&[aes_256, chacha], aes_256);
+    let (aes_128, aes_256) = (
+        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    );
+    let chacha = TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+    check(&[aes_256, chacha, aes_128], aes_128);
+    check(&[chacha, aes_128], chacha);
 }
 
 #[test]
