@@ -1,7 +1,7 @@
 //! TLS over sockets that do not block: the client's half, one [`TlsConnection`] a connection.
 //!
-//! Takes plaintext to send and a socket, gives plaintext that was read; the protocol is rustls' with ring's
-//! arithmetic. No socket is kept, opened, watched or closed here, and no call waits: what cannot go on now
+//! Takes plaintext to send and a socket, gives plaintext that was read; the protocol is rustls', the arithmetic
+//! that of aws-lc-rs, as in the server. No socket is kept, opened, watched or closed here, and no call waits: what cannot go on now
 //! says so with [`WouldBlock`](io::ErrorKind::WouldBlock). What a connection buffers is bounded: 64 KB of
 //! ciphertext to send, one record that is being read and the plaintext of one read.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConnection, Resumption, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -50,7 +50,7 @@ impl TlsClient {
         let name = ServerName::try_from(tls.server_name.clone())
             .map_err(|error| Fault::new(format!("the name `{}`: {error}", tls.server_name)))?;
         // Not the process's default: other code of the process has its own choice.
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier = Arc::new(Verifier {
             authorities: match &tls.trust {
                 TlsTrust::Authority(file) => Some(Authorities::of(file, &provider)?),

@@ -53,7 +53,7 @@ impl Identity {
         &self,
         versions: &[&'static SupportedProtocolVersion],
     ) -> Arc<ServerConfig> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .unwrap()
@@ -317,10 +317,10 @@ fn takes_anybodys_certificate_but_not_without_its_key() {
     nowhere.server_name = "elsewhere.test".to_owned();
     check_server(&server, &nowhere, Ok(()));
 
-    let key = ring::sign::any_ecdsa_type(&other.key).unwrap();
+    let key = aws_lc_rs::sign::any_ecdsa_type(&other.key).unwrap();
     let stolen = CertifiedKey::new(vec![server.der.clone()], key);
     for version in [&version::TLS13, &version::TLS12] {
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(&[version])
             .unwrap()
             .with_no_client_auth()
