@@ -349,6 +349,7 @@ fn asked(plan: &Plan) -> Asked {
         rate: rate.map(|rate| rate.at(Nanos(u64::MAX))),
         rate_legs: rate.map(AskedLeg::all).unwrap_or_default(),
         connections: connections.len,
+        protocol: connections.protocol,
         in_flight: connections.in_flight,
         requests_each: connections.requests_each.map(Into::into),
         closing: connections.closing,

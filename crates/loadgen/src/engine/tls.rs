@@ -18,15 +18,17 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, RootCertStore,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, HandshakeKind,
+    RootCertStore, SignatureScheme,
 };
 
 use super::Fault;
-use crate::plan::{Tls, TlsTrust};
+use crate::plan::{Protocol, Tls, TlsTrust};
 
 /// Ciphertext of one connection that the kernel has not taken yet.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
+/// HTTP/2 over TLS, RFC 9113 section 3.2.
+const ALPN_HTTP2: &[u8] = b"h2";
 /// Servers whose sessions are remembered: there is one, and rustls takes the number in another measure.
 const SESSIONS_LEN: usize = 32;
 
@@ -45,8 +47,8 @@ pub(crate) struct TlsConnection {
 }
 
 impl TlsClient {
-    /// Reads the authorities' file, if there is one.
-    pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Fault> {
+    /// Reads the authorities' file, if there is one. The protocol is the only one that is offered.
+    pub(crate) fn new(tls: &Tls, protocol: Protocol) -> Result<TlsClient, Fault> {
         let name = ServerName::try_from(tls.server_name.clone())
             .map_err(|error| Fault::new(format!("the name `{}`: {error}", tls.server_name)))?;
         // Not the process's default: other code of the process has its own choice.
@@ -64,7 +66,10 @@ impl TlsClient {
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![match protocol {
+            Protocol::Http1 => b"http/1.1".to_vec(),
+            Protocol::Http2 => ALPN_HTTP2.to_vec(),
+        }];
         config.resumption = if tls.resumes {
             Resumption::in_memory_sessions(SESSIONS_LEN)
         } else {
@@ -100,6 +105,11 @@ impl TlsConnection {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+
+    /// Whether the server has chosen HTTP/2; known after the handshake.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.tls.alpn_protocol() == Some(ALPN_HTTP2)
     }
 
     /// Takes as many of `bytes` as may wait here, and gives the kernel what it takes of them. How many were
@@ -171,6 +181,17 @@ impl TlsConnection {
         }
         Ok(read)
     }
+}
+
+/// Whether the server has ended the handshake because it speaks no protocol that was offered, RFC 7301 section 3.2.
+pub(crate) fn is_without_protocol(error: &io::Error) -> bool {
+    let cause = error
+        .get_ref()
+        .and_then(|cause| cause.downcast_ref::<Error>());
+    cause
+        == Some(&Error::AlertReceived(
+            AlertDescription::NoApplicationProtocol,
+        ))
 }
 
 /// A socket as rustls wants it: never a signal, never an interruption.
