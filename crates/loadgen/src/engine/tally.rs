@@ -317,10 +317,7 @@ fn add(mine: &mut Counts, theirs: &Counts) {
     mine.left_open += theirs.left_open;
     mine.resumed += theirs.resumed;
     mine.resent += theirs.resent;
-    mine.streams_max = match (mine.streams_max, theirs.streams_max) {
-        (Some(mine), Some(theirs)) => Some(mine.min(theirs)),
-        (mine, theirs) => mine.or(theirs),
-    };
+    mine.streams_max = mine.streams_max.into_iter().chain(theirs.streams_max).min();
     for (mine, theirs) in [
         (&mut mine.resets, &theirs.resets),
         (&mut mine.goaways, &theirs.goaways),

@@ -106,9 +106,7 @@ impl Connection {
     /// Requests that may be under way at once, of `depth` at most.
     pub(super) fn depth(&self, depth: u32) -> u32 {
         match &self.http2 {
-            Some(http2) if self.state == ConnectionState::Open => {
-                depth.min(http2.streams_max().try_into().unwrap_or(u32::MAX))
-            }
+            Some(http2) if self.state == ConnectionState::Open => depth.min(http2.streams_max()),
             _ => depth,
         }
     }

@@ -16,12 +16,17 @@ use crate::engine::tally::Flight;
 use crate::outcome::Failure;
 use crate::plan::{Closing, Scheme};
 
+/// Streams of a connection, beside those that it begins with.
+const STREAMS_LEN_MAX: u64 = 1 << 29;
+
 impl EventLoop<'_> {
     /// A connection is established on which HTTP/2 is to be spoken.
     pub(super) fn begin_http2(&mut self, place: usize, at: Stamp) {
         let connection = &mut self.connections[place];
         connection.http2 = Some(Box::new(Http2Client::new(at)));
         connection.state = ConnectionState::Settling;
+        // Identifiers end, RFC 9113 section 5.1.1.
+        connection.left = connection.left.min(STREAMS_LEN_MAX);
     }
 
     /// The server does not speak HTTP/2: no request of the run can be sent.
@@ -164,16 +169,19 @@ impl EventLoop<'_> {
         }
         // Also without a request: the crate may have something to say.
         self.todo.push_back(place);
-        self.settle_deadline(place);
+        if self.burst != Burst::Gathering {
+            self.settle_deadline(place);
+        }
         true
     }
 
     /// Notes the fewest streams that the server allows.
     fn note_streams_max(&mut self, place: usize) {
         if let Some(http2) = &self.connections[place].http2 {
-            let allowed = http2.streams_max() as u64;
+            let allowed = Some(http2.streams_max()).filter(|allowed| *allowed < u32::MAX);
             let noted = self.tally.counts.streams_max;
-            self.tally.counts.streams_max = Some(noted.map_or(allowed, |less| less.min(allowed)));
+            let both = allowed.map(u64::from).into_iter().chain(noted);
+            self.tally.counts.streams_max = both.min();
         }
     }
 
@@ -380,8 +388,9 @@ impl EventLoop<'_> {
     pub(super) fn time_out_streams(&mut self, place: usize, at: Stamp) {
         let oldest = &self.flights[self.flight_index(place, 0)];
         let http2 = self.connections[place].http2.as_ref();
-        // Nothing came on any stream meanwhile: it is the connection that is of no use.
-        if http2.is_none_or(|http2| http2.received <= oldest.sent) {
+        // Nothing came on any stream meanwhile, or the server allows none: it is the connection that is of no use.
+        let is_unsent = oldest.sent == Stamp::ZERO;
+        if is_unsent || http2.is_none_or(|http2| http2.received <= oldest.sent) {
             return self.fail(place, Failure::Timeout, at);
         }
         while let connection = &self.connections[place]

@@ -91,7 +91,7 @@ impl Http2Client {
 
     /// Has the crate take what has come, and write what is to be sent.
     pub(crate) fn turn(&mut self) {
-        if matches!(self.end, None | Some(ConnectionEnd::GoAway(_)))
+        if self.is_alive()
             && let Poll::Ready(ended) = Pin::new(&mut self.codec).poll(&mut idle())
         {
             let is_wrong = ended.as_ref().is_err_and(h2::Error::is_library);
@@ -106,6 +106,11 @@ impl Http2Client {
         if self.end.is_none() {
             self.end = self.go_away();
         }
+    }
+
+    /// Whether the crate may do more than it has done.
+    fn is_alive(&self) -> bool {
+        matches!(self.end, None | Some(ConnectionEnd::GoAway(_)))
     }
 
     fn go_away(&mut self) -> Option<ConnectionEnd> {
@@ -123,9 +128,13 @@ impl Http2Client {
         self.end
     }
 
-    /// Streams that the server allows at once; zero until its settings have come.
-    pub(crate) fn streams_max(&self) -> usize {
-        self.send.current_max_send_streams()
+    /// Streams that the server allows at once; zero until its settings have come, and the greatest number where they
+    /// set no limit.
+    pub(crate) fn streams_max(&self) -> u32 {
+        self.send
+            .current_max_send_streams()
+            .try_into()
+            .unwrap_or(u32::MAX)
     }
 
     /// Requests that have not ended.
@@ -135,7 +144,7 @@ impl Http2Client {
 
     /// Sends a request, if the server allows one more; whether it does.
     pub(crate) fn send(&mut self, request: &Http2Request) -> bool {
-        let is_free = self.end.is_none() && self.streams.len() < self.streams_max();
+        let is_free = self.end.is_none() && self.streams.len() < self.streams_max() as usize;
         if !is_free || !matches!(self.send.poll_ready(&mut idle()), Poll::Ready(Ok(()))) {
             return false;
         }
@@ -193,7 +202,7 @@ impl Http2Client {
 
     /// Whether the crate has to be called again once bytes have been sent.
     pub(crate) fn take_held_up(&self) -> bool {
-        self.pipe.take_full() || self.pipe.has_unread()
+        (self.pipe.take_full() || self.pipe.has_unread()) && self.is_alive()
     }
 
     /// Whether the server is not to be read, because its last bytes are not taken yet.

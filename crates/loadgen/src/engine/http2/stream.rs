@@ -152,7 +152,10 @@ impl Reply {
     /// Takes the body up to the end of the stream.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         while let Some(data) = std::task::ready!(self.body.poll_data(context)) {
-            let data = data?;
+            let data = match data {
+                Err(error) if is_enough(&error) => break,
+                data => data?,
+            };
             self.bytes += data.len() as u64;
             if let Some(sum) = &mut self.sum {
                 sum.update(&data);
@@ -160,8 +163,17 @@ impl Reply {
             // Nothing is kept: the server may send as much again.
             self.body.flow_control().release_capacity(data.len())?;
         }
-        self.body.poll_trailers(context).map_ok(drop)
+        match self.body.poll_trailers(context) {
+            Poll::Ready(Err(error)) if is_enough(&error) => Poll::Ready(Ok(())),
+            ended => ended.map_ok(drop),
+        }
     }
+}
+
+/// Whether the server has ended the stream behind a whole reply, so that the rest of the request is not sent: RFC 9113
+/// section 8.1.
+fn is_enough(error: &h2::Error) -> bool {
+    error.is_reset() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR)
 }
 
 /// Why a stream has no whole reply; `otherwise`: where it is the server that has ended it.

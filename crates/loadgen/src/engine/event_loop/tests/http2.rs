@@ -407,6 +407,23 @@ fn sends_bodies_and_reads_replies_that_no_window_and_no_socket_holds() {
     assert!(counts.sent_bytes > 36_000_000 && counts.read_bytes > 36_000_000);
 }
 
+#[test]
+fn takes_a_whole_reply_before_the_end_of_its_request() {
+    let (address, seen) = server_of(streams_max(100), |_, peer| {
+        while let Some((kind, _, stream, _)) = peer.next() {
+            if kind == HEADERS {
+                peer.send(&[hello(stream), reset(stream, 0)].concat());
+            }
+        }
+    });
+    let mut plan = http2_plan(address, 3);
+    plan.requests = vec![post(&vec![b'x'; 1_000_000])];
+    plan.connections.len = 1;
+    plan.length.requests = Some(30);
+    check_answered(&plan, 30);
+    assert_eq!(seen.connections(), 1);
+}
+
 /// A request that is due while no stream is free keeps its time.
 #[test]
 fn latency_counts_from_the_time_at_which_a_request_was_due() {
