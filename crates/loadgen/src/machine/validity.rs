@@ -110,7 +110,8 @@ fn streams_remark(outcome: &Outcome) -> Option<Remark> {
     let (asked, allowed) = (outcome.asked.in_flight as u64, outcome.counts.streams_max?);
     (allowed < asked).then(|| {
         let text = format!(
-            "the server allows {allowed} streams on a connection at once, so that not all {asked} were used: more              connections (`--connections`) have more requests in flight"
+            "the server allows {allowed} streams on a connection at once, so that not all {asked} were used: more \
+             connections (`--connections`) have more requests in flight"
         );
         Remark::new(Weight::Note, "streams", text)
     })
