@@ -128,6 +128,14 @@ fn has_the_defaults_that_the_table_says() {
 }
 
 #[test]
+fn understands_streams() {
+    assert_eq!(
+        changed("http2=true | streams=32"),
+        "in_flight: 32, protocol: Http2"
+    );
+}
+
+#[test]
 fn understands_every_key() {
     let cases = r#"
 rate=2000 | arrivals=poisson | seed=7
@@ -161,8 +169,6 @@ warm_up=2s | begin=warm-up
     length: Length { begin: After(Nanos(2000000000))
 connections=250 | pipeline=4 | requests_per_connection=8 | close=server
     connections: Connections { len: 250, in_flight: 4, requests_each: Some(8), closing: Server
-http2=true | streams=32
-    in_flight: 32, protocol: Http2
 connect_rate=0.5 | timeout=2s | close=rst
     closing: Rst, opened_per_s: Some(0.5), timeout: Nanos(2000000000) }
 source=127.0.0.2

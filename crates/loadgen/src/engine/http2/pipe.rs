@@ -203,9 +203,11 @@ mod tests {
         assert_eq!(outer.send(|bytes| Ok(bytes.len() - 1)).unwrap(), 65_535);
         assert!(outer.has_output());
         assert_eq!(write(&mut inner, b"x"), Poll::Ready(1));
-        outer
-            .send(|bytes| Ok(assert_eq!(bytes, [7, b'x'])).map(|()| 2))
-            .unwrap();
+        let rest = outer.send(|bytes| {
+            assert_eq!(bytes, [7, b'x']);
+            Ok(bytes.len())
+        });
+        assert_eq!(rest.unwrap(), 2);
         assert!(!outer.has_output());
     }
 }

@@ -475,7 +475,7 @@ fn tls_plan(protocols: &[&[u8]]) -> Plan {
             let stream = StreamOwned::new(tls, stream);
             thread::spawn(move || {
                 attend_http2(stream, Arc::default(), &streams_max(9), &|_, peer| {
-                    answer_all(peer)
+                    answer_all(peer);
                 });
             });
         }
