@@ -160,3 +160,10 @@ def test_sweeps_over_streams(tmp_path: Path, serve: Callable[..., Milepost]) -> 
     server.count(100)
     assert done.returncode == 0, done
     assert "streams" in done.stdout
+
+
+def test_a_server_that_leaves_at_once_has_a_hint(tmp_path: Path) -> None:
+    with Peer(lambda caller: None) as peer:
+        done = run(tmp_path, "bench", "-q", "--http2", "-c", "1", "-n", "3", peer.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "does it speak HTTP/2 without TLS?" in done.stderr
