@@ -1,7 +1,7 @@
 //! The load generator: what is to be done ([`plan`]), how ([`engine`]), and what was found ([`outcome`]).
 //!
 //! Takes a checked [`Plan`](plan::Plan), gives an [`Outcome`](outcome::Outcome) and texts made of outcomes.
-//! It speaks to any HTTP/1.1 server and shares no code with Milepost's own but `http` and `telemetry`.
+//! It speaks to any server of HTTP/1.1 or HTTP/2 and shares no code with Milepost's own but `http` and `telemetry`.
 //! It must not read arguments or print; it opens sockets and starts threads.
 
 #![forbid(unsafe_code)]

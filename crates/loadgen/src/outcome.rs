@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Summary;
-use crate::plan::{Closing, Leg, Profile, Timestamps};
+use crate::plan::{Closing, Leg, Profile, Protocol, Timestamps};
 
 /// The form of [`Outcome`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 2;
@@ -60,7 +60,10 @@ pub struct Asked {
     pub rate_legs: Vec<AskedLeg>,
     /// Connections at most.
     pub connections: usize,
-    /// Requests in flight on each.
+    /// What was spoken over them.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Requests in flight on each; with HTTP/2 streams.
     pub in_flight: usize,
     /// Requests before a connection is closed; `None`: it is kept.
     pub requests_each: Option<u64>,
@@ -117,6 +120,18 @@ pub struct Counts {
     pub left_open: u64,
     /// Of them with a resumed TLS session.
     pub resumed: u64,
+    /// Of HTTP/2, requests that a GOAWAY said were not processed: they were sent again on another connection.
+    #[serde(default)]
+    pub resent: u64,
+    /// Of HTTP/2, streams that the server has reset, by the name of the code: `REFUSED_STREAM`. They have failed.
+    #[serde(default)]
+    pub resets: BTreeMap<String, u64>,
+    /// Of HTTP/2, connections that the server has ended by GOAWAY, by the name of the code.
+    #[serde(default)]
+    pub goaways: BTreeMap<String, u64>,
+    /// Of HTTP/2, the fewest streams that the server's settings allowed on a connection at once.
+    #[serde(default)]
+    pub streams_max: Option<u64>,
     /// Bytes of replies, heads included.
     pub read_bytes: u64,
     /// Bytes of requests.
@@ -359,6 +374,14 @@ impl Outcome {
             true => self.counts.within() as f64 / self.seconds,
             false => 0.0,
         }
+    }
+
+    /// Requests in flight on a connection at most: as many as were asked for and the server allowed.
+    pub fn in_flight_max(&self) -> u64 {
+        let asked = self.asked.in_flight as u64;
+        self.counts
+            .streams_max
+            .map_or(asked, |allowed| allowed.min(asked))
     }
 
     /// Whether the numbers are the server's.

@@ -13,10 +13,11 @@ use crate::spec::LoadSpec;
 use crate::statistics::Moments;
 
 /// The keys of a load whose number can be swept, and the heading of each one's column.
-const SWEPT_KEYS: [(&str, &str); 6] = [
+const SWEPT_KEYS: [(&str, &str); 7] = [
     ("connections", "clients"),
     ("rate", "rate"),
     ("pipeline", "pipeline"),
+    ("streams", "streams"),
     ("requests_per_connection", "requests each"),
     ("connect_rate", "connect rate"),
     ("threads", "threads"),

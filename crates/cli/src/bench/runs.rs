@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use loadgen::engine::{self, Fault};
 use loadgen::outcome::{Outcome, Remark, Weight};
 use loadgen::output::{self, Tone};
-use loadgen::plan::{Address, Load, Plan};
+use loadgen::plan::{Address, Load, Plan, Protocol};
 use loadgen::statistics::{Assertion, Moments, Search, SearchEnd, Try};
 use present::thousands;
 
@@ -283,20 +283,35 @@ fn summary(outcomes: &[Outcome]) -> Option<String> {
     ))
 }
 
+/// What to look at where no connection could be made, and where what came over one was no reply.
+fn hints(last: &Outcome, address: &Address) -> [&'static str; 2] {
+    let is_tls = last.asked.url.starts_with("https:");
+    let is_http2 = last.asked.protocol == Protocol::Http2;
+    let listener = match address {
+        Address::Ip(_) if is_tls => {
+            "does a server listen there (`ss -ltn`), with TLS, and a certificate for this name? \
+             `curl -v` says what is wrong"
+        }
+        _ if is_http2 => {
+            "does a server listen there, and does it speak HTTP/2 without TLS? Without `--http2` the \
+             load is HTTP/1.1"
+        }
+        Address::Unix(_) => "does a server listen there? `ss -lx` shows who does",
+        Address::Ip(_) => "does a server listen there? `ss -ltn` shows who does",
+    };
+    let speaker = match is_http2 {
+        true => "`resets` and `GOAWAY` in the result have the server's codes",
+        false => "does it speak HTTP, and with TLS where the URL says https?",
+    };
+    [listener, speaker]
+}
+
 /// Why there is no answer at all; `None`: there is one.
 pub(super) fn unanswered(outcomes: &[Outcome], address: &Address) -> Option<Message> {
     let is_answered = outcomes.iter().any(|outcome| outcome.counts.answered > 0);
     let last = outcomes.last().filter(|_| !is_answered)?;
     let failures = &last.counts.failures;
-    let is_tls = last.asked.url.starts_with("https:");
-    let listener = match address {
-        Address::Unix(_) => "does a server listen there? `ss -lx` shows who does",
-        Address::Ip(_) if is_tls => {
-            "does a server listen there (`ss -ltn`), with TLS, and a certificate for this name? \
-             `curl -v` says what is wrong"
-        }
-        Address::Ip(_) => "does a server listen there? `ss -ltn` shows who does",
-    };
+    let [listener, speaker] = hints(last, address);
     let causes = [
         (failures.connect, "no connection could be made", listener),
         (
@@ -307,12 +322,12 @@ pub(super) fn unanswered(outcomes: &[Outcome], address: &Address) -> Option<Mess
         (
             failures.reset,
             "connections ended before a byte of a reply",
-            "does it speak HTTP, and with TLS where the URL says https?",
+            speaker,
         ),
         (
             failures.short,
             "replies ended before their end, or were no HTTP",
-            "does it speak HTTP, and with TLS where the URL says https?",
+            speaker,
         ),
         (
             failures.status,

@@ -7,6 +7,7 @@
 //! run ──► worker, thread 0 ─► event loop ─┐   answer: bytes ─► the end of a reply, right or wrong
 //!     ├─► worker, thread 1 ─► event loop ─┼─► tally ─► outcome
 //!     └─► ...                           │   schedule: when what is due
+//!                                       └─► http2: the same of a connection with streams
 //! ```
 
 mod run;
@@ -18,6 +19,7 @@ mod schedule;
 pub(crate) mod socket;
 mod tls;
 
+mod http2;
 mod receive_stamps;
 mod response;
 mod stalls;
@@ -28,6 +30,7 @@ use telemetry::Nanos;
 
 use crate::outcome::Second;
 
+pub(crate) use http2::Http2Request;
 pub use run::run;
 
 /// As the kernel takes a time to sleep.

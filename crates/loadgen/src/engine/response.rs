@@ -37,16 +37,16 @@ impl Expected {
     }
 
     /// Whether a body is summed; replies to HEAD have none that could be right or wrong.
-    fn has_sum(&self) -> bool {
+    pub(super) fn has_sum(&self) -> bool {
         self.asked != Asked::Head && self.expect.body != ExpectBody::Any
     }
 
-    /// The end of a reply with this head and so many bytes of body.
+    /// The end of a reply with this status and so many bytes of body, behind which the connection is kept.
     #[inline]
-    fn verdict(&self, head: &ReplyHead, bytes: u64, sum: Option<Sha256>) -> Ended {
+    pub(super) fn verdict(&self, status: u16, bytes: u64, sum: Option<Sha256>) -> Ended {
         let is_right_status = match self.expect.statuses.as_slice() {
-            [] => (200..400).contains(&head.status),
-            statuses => statuses.contains(&head.status),
+            [] => (200..400).contains(&status),
+            statuses => statuses.contains(&status),
         };
         let body_bytes = self.expect.body_bytes.filter(|_| self.asked != Asked::Head);
         let is_right_sum = |sum: [u8; 32]| match self.expect.body {
@@ -65,8 +65,8 @@ impl Expected {
             None
         };
         Ended {
-            status: head.status,
-            keeps: head.keeps,
+            status,
+            keeps: true,
             wrong,
         }
     }
@@ -202,7 +202,10 @@ impl ResponseParser {
             ReplyBody::Chunked | ReplyBody::UntilClose => None,
         };
         if let Some(bytes) = body_bytes.filter(|_| !standard.has_sum()) {
-            let ended = standard.verdict(&head, bytes, None);
+            let ended = Ended {
+                keeps: head.keeps,
+                ..standard.verdict(head.status, bytes, None)
+            };
             return (used + bytes as usize, Some(ended));
         }
         let body = self.body.insert(Box::new(Body::new(head, standard)));
@@ -253,7 +256,10 @@ impl Body {
 
     fn verdict(&mut self, standard: &Expected) -> Ended {
         let bytes = self.decoder.bytes_out();
-        standard.verdict(&self.head, bytes, self.sum.take())
+        Ended {
+            keeps: self.head.keeps,
+            ..standard.verdict(self.head.status, bytes, self.sum.take())
+        }
     }
 }
 

@@ -13,13 +13,14 @@ use telemetry::{Nanos, Stamp, now};
 
 use super::schedule::is_by_due;
 use super::tally::{SecondShare, Sum, Tally};
+use super::tls::TlsClient;
 use super::worker::{RunShared, Worker, WorkerResult};
 use super::{Fault, Watch, event_loop};
 use crate::adversaries::AdversaryThread;
 use crate::distribution::Summary;
 use crate::machine::{self, HostMeter, KernelCounters, ServerMeter, ThreadMeter};
 use crate::outcome::{Asked, AskedLeg, Generator, Outcome, SCHEMA, Second, ThreadUse, Times};
-use crate::plan::{Arrivals, Length, Load, Plan, Tables, Timestamps};
+use crate::plan::{Arrivals, Length, Load, Plan, Scheme, Tables, Timestamps};
 
 /// Between two questions whether the run is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -67,7 +68,17 @@ struct Measured {
     meters: Meters,
 }
 
+/// Has the library of cryptography do what it does once in a process: at its first use it gathers entropy, which would
+/// take 30 ms of the first handshake that is measured.
+fn settle_tls(plan: &Plan) -> Result<(), Fault> {
+    if let Scheme::Https(tls) = &plan.target.scheme {
+        TlsClient::new(tls, plan.connections.protocol)?.begin();
+    }
+    Ok(())
+}
+
 fn measured(plan: &Plan, watch: &mut dyn Watch) -> Result<Measured, Fault> {
+    settle_tls(plan)?;
     let mut meters = Meters::begin(&plan.machine.server_pids)?;
     let shared = RunShared::new(plan, now().plus(LEAD));
     let (sender, receiver) = channel();
@@ -349,6 +360,7 @@ fn asked(plan: &Plan) -> Asked {
         rate: rate.map(|rate| rate.at(Nanos(u64::MAX))),
         rate_legs: rate.map(AskedLeg::all).unwrap_or_default(),
         connections: connections.len,
+        protocol: connections.protocol,
         in_flight: connections.in_flight,
         requests_each: connections.requests_each.map(Into::into),
         closing: connections.closing,

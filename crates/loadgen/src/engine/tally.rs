@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use h2::Reason;
 use telemetry::{Nanos, Stamp};
 
 use super::response::Ended;
@@ -217,6 +218,20 @@ impl Tally {
         }
     }
 
+    /// The server has reset a stream at `now`.
+    pub(crate) fn reset(&mut self, code: Reason, now: Stamp) {
+        if self.window.holds(now) {
+            *self.counts.resets.entry(format!("{code:?}")).or_default() += 1;
+        }
+    }
+
+    /// The server has ended a connection by GOAWAY at `now`.
+    pub(crate) fn went_away(&mut self, code: Reason, now: Stamp) {
+        if self.window.holds(now) {
+            *self.counts.goaways.entry(format!("{code:?}")).or_default() += 1;
+        }
+    }
+
     /// The generator has stood still for `length`, up to `now`.
     pub(crate) fn stood_still(&mut self, length: Nanos, now: Stamp) {
         self.stalls.add(length, now);
@@ -301,6 +316,16 @@ fn add(mine: &mut Counts, theirs: &Counts) {
     mine.ended_idle += theirs.ended_idle;
     mine.left_open += theirs.left_open;
     mine.resumed += theirs.resumed;
+    mine.resent += theirs.resent;
+    mine.streams_max = mine.streams_max.into_iter().chain(theirs.streams_max).min();
+    for (mine, theirs) in [
+        (&mut mine.resets, &theirs.resets),
+        (&mut mine.goaways, &theirs.goaways),
+    ] {
+        for (code, len) in theirs {
+            *mine.entry(code.clone()).or_default() += len;
+        }
+    }
     mine.read_bytes += theirs.read_bytes;
     mine.sent_bytes += theirs.sent_bytes;
 }

@@ -1,7 +1,7 @@
 //! TLS over sockets that do not block: the client's half, one [`TlsConnection`] a connection.
 //!
-//! Takes plaintext to send and a socket, gives plaintext that was read; the protocol is rustls' with ring's
-//! arithmetic. No socket is kept, opened, watched or closed here, and no call waits: what cannot go on now
+//! Takes plaintext to send and a socket, gives plaintext that was read; the protocol is rustls', the arithmetic
+//! that of aws-lc-rs, as in the server. No socket is kept, opened, watched or closed here, and no call waits: what cannot go on now
 //! says so with [`WouldBlock`](io::ErrorKind::WouldBlock). What a connection buffers is bounded: 64 KB of
 //! ciphertext to send, one record that is being read and the plaintext of one read.
 
@@ -13,20 +13,22 @@ use std::sync::Arc;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConnection, Resumption, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, RootCertStore,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, HandshakeKind,
+    RootCertStore, SignatureScheme,
 };
 
 use super::Fault;
-use crate::plan::{Tls, TlsTrust};
+use crate::plan::{Protocol, Tls, TlsTrust};
 
 /// Ciphertext of one connection that the kernel has not taken yet.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
+/// HTTP/2 over TLS, RFC 9113 section 3.2.
+const ALPN_HTTP2: &[u8] = b"h2";
 /// Servers whose sessions are remembered: there is one, and rustls takes the number in another measure.
 const SESSIONS_LEN: usize = 32;
 
@@ -45,12 +47,12 @@ pub(crate) struct TlsConnection {
 }
 
 impl TlsClient {
-    /// Reads the authorities' file, if there is one.
-    pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Fault> {
+    /// Reads the authorities' file, if there is one. The protocol is the only one that is offered.
+    pub(crate) fn new(tls: &Tls, protocol: Protocol) -> Result<TlsClient, Fault> {
         let name = ServerName::try_from(tls.server_name.clone())
             .map_err(|error| Fault::new(format!("the name `{}`: {error}", tls.server_name)))?;
         // Not the process's default: other code of the process has its own choice.
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier = Arc::new(Verifier {
             authorities: match &tls.trust {
                 TlsTrust::Authority(file) => Some(Authorities::of(file, &provider)?),
@@ -64,7 +66,10 @@ impl TlsClient {
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![match protocol {
+            Protocol::Http1 => b"http/1.1".to_vec(),
+            Protocol::Http2 => ALPN_HTTP2.to_vec(),
+        }];
         config.resumption = if tls.resumes {
             Resumption::in_memory_sessions(SESSIONS_LEN)
         } else {
@@ -100,6 +105,11 @@ impl TlsConnection {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+
+    /// Whether the server has chosen HTTP/2; known after the handshake.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.tls.alpn_protocol() == Some(ALPN_HTTP2)
     }
 
     /// Takes as many of `bytes` as may wait here, and gives the kernel what it takes of them. How many were
@@ -171,6 +181,17 @@ impl TlsConnection {
         }
         Ok(read)
     }
+}
+
+/// Whether the server has ended the handshake because it speaks no protocol that was offered, RFC 7301 section 3.2.
+pub(crate) fn is_without_protocol(error: &io::Error) -> bool {
+    let cause = error
+        .get_ref()
+        .and_then(|cause| cause.downcast_ref::<Error>());
+    cause
+        == Some(&Error::AlertReceived(
+            AlertDescription::NoApplicationProtocol,
+        ))
 }
 
 /// A socket as rustls wants it: never a signal, never an interruption.

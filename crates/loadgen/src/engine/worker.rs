@@ -9,10 +9,11 @@ use std::sync::mpsc::Sender;
 use rustix::time::{ClockId, clock_gettime};
 use telemetry::{Nanos, Stamp};
 
+use super::http2::Http2Request;
 use super::response::Expected;
 use super::schedule::is_by_due;
 use super::tally::{SecondShare, Tally, Window};
-use crate::plan::{Begin, Load, Plan};
+use crate::plan::{Begin, Load, Plan, Protocol, Request, Scheme};
 
 /// A loop never sleeps longer: so often it looks at the time, at deadlines and at what the others say.
 pub(crate) const TICK: Nanos = Nanos::from_ms(10);
@@ -26,6 +27,8 @@ pub(crate) struct RunShared {
     pub(crate) start: Stamp,
     /// What replies have to be, by kind.
     pub(crate) standards: Vec<Expected>,
+    /// The requests of HTTP/2, by kind; empty where another protocol is spoken.
+    pub(crate) http2_requests: Vec<Http2Request>,
     /// When counting begins; [`Stamp::NEVER`] until it is known.
     begin: AtomicU64,
     /// Connections that are open and have had a reply, or have failed to; of a burst those that are open.
@@ -46,6 +49,7 @@ impl RunShared {
         RunShared {
             start,
             standards: kinds.map(|kind| Expected::of(kind, &plan.expect)).collect(),
+            http2_requests: http2_requests(plan),
             begin: AtomicU64::new(begin.0),
             warm: AtomicUsize::new(0),
             over: AtomicBool::new(false),
@@ -71,6 +75,16 @@ impl RunShared {
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
+}
+
+fn http2_requests(plan: &Plan) -> Vec<Http2Request> {
+    if plan.connections.protocol == Protocol::Http1 {
+        return Vec::new();
+    }
+    let has_tls = matches!(plan.target.scheme, Scheme::Https(_));
+    let made = |kind: &Request| Http2Request::of(&kind.bytes, has_tls);
+    let made = plan.requests.iter().map(made).collect::<Result<_, _>>();
+    made.expect("a plan for HTTP/2 has requests that it can send")
 }
 
 /// One thread of a run.

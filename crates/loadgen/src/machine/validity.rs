@@ -31,6 +31,7 @@ pub fn judge(outcome: &Outcome, stalled: Nanos, processors: usize) -> Vec<Remark
         unfinished_remark(outcome),
         foreign_remark(outcome, processors),
         left_open_remark(outcome),
+        streams_remark(outcome),
         backlog_remark(outcome),
         time_wait_remark(outcome),
     ];
@@ -87,7 +88,7 @@ fn late_remark(outcome: &Outcome) -> Option<Remark> {
 fn connections_remark(outcome: &Outcome) -> Option<Remark> {
     let (asked, times) = (&outcome.asked, &outcome.times);
     times.late.as_ref()?;
-    let slots = asked.connections as f64 * asked.in_flight as f64;
+    let slots = asked.connections as f64 * outcome.in_flight_max() as f64;
     let busy_s = times.last_byte.count as f64 * times.last_byte.mean_us / 1e6;
     let busy = busy_s / (slots * outcome.seconds);
     // A rate for which there are too few connections waits for them, and not for the server: connections that
@@ -102,6 +103,17 @@ fn connections_remark(outcome: &Outcome) -> Option<Remark> {
             awaited_us / 1e3
         );
         Remark::new(Weight::Doubtful, "connections", text)
+    })
+}
+
+fn streams_remark(outcome: &Outcome) -> Option<Remark> {
+    let (asked, allowed) = (outcome.asked.in_flight as u64, outcome.counts.streams_max?);
+    (allowed < asked).then(|| {
+        let text = format!(
+            "the server allows {allowed} streams on a connection at once, so that not all {asked} were used: more \
+             connections (`--connections`) have more requests in flight"
+        );
+        Remark::new(Weight::Note, "streams", text)
     })
 }
 

@@ -2,11 +2,14 @@
 //!
 //! Takes an outcome, gives labels and texts.
 
+use std::collections::BTreeMap;
+
 use present::{bytes, counted, duration, harmless, number, percent, share, thousands};
 
 use crate::outcome::{
     AskedLeg, BadClientCounts, Counts, Generator, Outcome, ServerUse, ThreadUse, Weight,
 };
+use crate::plan::Protocol;
 
 /// Characters of a text from outside.
 pub(super) const TEXT_CHARS_MAX: usize = 600;
@@ -42,7 +45,13 @@ pub(super) fn model(outcome: &Outcome) -> String {
         parts.push("kernel timestamps".to_owned());
     }
     parts.push(counted(asked.connections as u64, "connection"));
-    parts.push(format!("{} in flight", thousands(asked.in_flight as u64)));
+    parts.push(match asked.protocol {
+        Protocol::Http1 => format!("{} in flight", thousands(asked.in_flight as u64)),
+        Protocol::Http2 => format!(
+            "HTTP/2 with {} each",
+            counted(asked.in_flight as u64, "stream")
+        ),
+    });
     parts.push(match asked.requests_each {
         None => "kept".to_owned(),
         Some(each) => {
@@ -108,6 +117,8 @@ pub(super) fn found(outcome: &Outcome) -> Vec<Fact> {
         ("counts", counts_text(counts, outcome.seconds)),
         ("statuses", joined(statuses)),
         (FAILED, failures_text(counts)),
+        ("resets", codes_text(&counts.resets)),
+        ("GOAWAY", codes_text(&counts.goaways)),
     ])
 }
 
@@ -150,6 +161,7 @@ fn counts_text(counts: &Counts, seconds: f64) -> String {
         (counts.ended_idle, "ended while idle and opened again"),
         (counts.left_open, "left open by the server"),
         (counts.resumed, "TLS sessions resumed"),
+        (counts.resent, "sent again after a GOAWAY"),
     ];
     // Only what happened: six zeros would hide the one number that is none.
     let rest = rest.into_iter().filter(|(len, _)| *len > 0);
@@ -186,11 +198,17 @@ fn failures_text(counts: &Counts) -> String {
     format!("{failed} of {ended} ({share}): {seen}")
 }
 
+/// How many by each code of HTTP/2: `REFUSED_STREAM 12`.
+fn codes_text(codes: &BTreeMap<String, u64>) -> String {
+    let codes = codes.iter().take(NAMED_LEN_MAX);
+    joined(codes.map(|(code, len)| format!("{} {}", harmless(code, 60), thousands(*len))))
+}
+
 /// In flight by Little's law, of a closed load, and what is in flight; `None`: it cannot be said.
 fn little(outcome: &Outcome) -> Option<(f64, u64)> {
     let (asked, cycle) = (&outcome.asked, &outcome.times.cycle);
     let is_known = asked.load == "closed" && cycle.count > 0 && outcome.seconds > 0.0;
-    let slots = (asked.connections as u64).saturating_mul(asked.in_flight as u64);
+    let slots = (asked.connections as u64).saturating_mul(outcome.in_flight_max());
     // Failures take their time as well: all that ended, not only what was answered.
     let ended_per_second = cycle.count as f64 / outcome.seconds;
     is_known.then(|| (ended_per_second * cycle.mean_us / 1e6, slots))

@@ -9,7 +9,7 @@ use crate::outcome::{
     Asked, BadClientCounts, Counts, Failures, Generator, Outcome, Remark, SCHEMA, Second,
     ServerUse, ThreadUse, Times, Weight,
 };
-use crate::plan::Closing;
+use crate::plan::{Closing, Protocol};
 
 /// Values spread like those of a server: most near `median_us`, few far above it.
 fn spread(len: u64, median_us: f64, seed: u64) -> Summary {
@@ -41,6 +41,7 @@ pub(super) fn empty() -> Outcome {
             rate: None,
             rate_legs: Vec::new(),
             connections: 64,
+            protocol: Protocol::Http1,
             in_flight: 1,
             requests_each: None,
             closing: Closing::Rst,

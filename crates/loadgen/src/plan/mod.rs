@@ -138,8 +138,10 @@ pub struct Arrival {
 pub struct Connections {
     /// At most so many at once, over all threads; at least 1.
     pub len: usize,
-    /// Requests in flight on each; more than 1 is pipelining.
+    /// Requests in flight on each; more than 1 is pipelining in HTTP/1.1, and streams in HTTP/2.
     pub in_flight: usize,
+    /// What is spoken over them.
+    pub protocol: Protocol,
     /// After so many requests a connection is closed and another one opened; `None`: it is kept.
     pub requests_each: Option<NonZeroU64>,
     /// Who ends a connection after its last request.
@@ -151,6 +153,28 @@ pub struct Connections {
     /// A request that is not answered so long after it was sent has failed; so has a connection that is not
     /// established so long after it was begun.
     pub timeout: Nanos,
+}
+
+/// The protocol of all connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub enum Protocol {
+    /// RFC 9112
+    #[default]
+    #[serde(rename = "HTTP/1.1")]
+    Http1,
+    /// RFC 9113: with TLS by ALPN, without it by prior knowledge.
+    #[serde(rename = "HTTP/2")]
+    Http2,
+}
+
+impl Protocol {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Http1 => "HTTP/1.1",
+            Protocol::Http2 => "HTTP/2",
+        }
+    }
 }
 
 /// Who ends a connection after its last request.
@@ -302,7 +326,15 @@ impl Plan {
             ),
             (
                 connections.in_flight > 1 && connections.requests_each.is_some_and(is_too_deep),
-                "more requests in flight than a connection may send: lower `--pipeline`",
+                "more requests in flight than a connection may send: lower `--pipeline` or `--streams`",
+            ),
+            (
+                connections.protocol == Protocol::Http2 && connections.closing == Closing::Server,
+                "a request of HTTP/2 cannot ask the server to end the connection",
+            ),
+            (
+                connections.protocol == Protocol::Http2 && !self.bad_clients.is_empty(),
+                "the misbehaving clients speak HTTP/1.1 only",
             ),
             (
                 self.length.begin == Begin::AllOpen && !matches!(self.load, Load::Closed),

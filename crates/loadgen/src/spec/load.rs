@@ -10,7 +10,9 @@ use telemetry::Nanos;
 
 use super::reader::SpecReader;
 use super::values;
-use crate::plan::{Arrival, Arrivals, Begin, Closing, Connections, Length, Load, Profile};
+use crate::plan::{
+    Arrival, Arrivals, Begin, Closing, Connections, Length, Load, Profile, Protocol,
+};
 
 /// Most requests of a run, and of a connection.
 const REQUESTS_MAX: u64 = 1_000_000_000_000;
@@ -22,7 +24,15 @@ const DURATION: Nanos = Nanos::from_secs(10);
 pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) -> Connections {
     // The machine bounds them further, by its ports and descriptors.
     let len = reading.count("connections", 1, 4_000_000);
-    let in_flight = reading.count("pipeline", 1, 1_024);
+    let protocol = protocol(reading);
+    let in_flight = reading.count(
+        match protocol {
+            Protocol::Http1 => "pipeline",
+            Protocol::Http2 => "streams",
+        },
+        1,
+        1_024,
+    );
     let requests_each = reading.count("requests_per_connection", 1, REQUESTS_MAX);
     let timeout = reading.value("timeout", values::some_time);
     let known = [
@@ -40,6 +50,7 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
         );
     }
     Connections {
+        protocol,
         len: len.unwrap_or(50) as usize,
         in_flight: in_flight.unwrap_or(1) as usize,
         requests_each: requests_each.and_then(NonZeroU64::new),
@@ -50,6 +61,30 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
         sources,
         timeout: timeout.unwrap_or(Nanos::from_secs(30)),
     }
+}
+
+/// What is spoken, and what HTTP/2 does not have.
+fn protocol(reading: &mut SpecReader<'_>) -> Protocol {
+    if !reading.is_given("http2") {
+        let remedy = "`--http2 --streams 32`; requests of HTTP/1.1 in flight are `--pipeline`";
+        reading.needs(&["streams"], "http2", remedy);
+        return Protocol::Http1;
+    }
+    if reading.is_given("pipeline") {
+        let hint = "`--streams` is the number of requests in flight on each connection";
+        reading.fault("`--pipeline`: HTTP/2 does not pipeline requests", hint);
+    }
+    if reading.text("close") == Some("server") {
+        let text =
+            "`--close server`: a request of HTTP/2 cannot ask the server to end the connection";
+        reading.fault(text, "`--close fin` or `--close rst`");
+    }
+    if reading.is_given("bad_clients") {
+        let text = "`--bad-clients`: the misbehaving clients speak HTTP/1.1 only";
+        let hint = "leave `--http2` out, or have a second `milepost bench` run them";
+        reading.fault(text, hint);
+    }
+    Protocol::Http2
 }
 
 /// What makes a request leave. `recorded`: the arrivals of a recording.
@@ -96,7 +131,10 @@ pub(super) fn length(
     let requests = reading.count("requests", 1, REQUESTS_MAX);
     if matches!(load, Load::Burst) && reading.is_given("requests") {
         let text = "`--requests`: a burst has as many as connections may have in flight";
-        reading.fault(text, "more connections, or `--pipeline`");
+        reading.fault(
+            text,
+            "more connections, or more requests in flight on each (`--pipeline`, `--streams`)",
+        );
     }
     let length = Length {
         begin,

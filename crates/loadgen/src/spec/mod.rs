@@ -27,8 +27,8 @@ use std::path::Path;
 pub use keys::{FlagForm, FlagGroup, Key, LoadSpec, keys};
 pub use recording::Recording;
 
-use crate::engine::Fault;
-use crate::plan::{Machine, Plan, Tables, Timestamps};
+use crate::engine::{Fault, Http2Request};
+use crate::plan::{Machine, Plan, Protocol, Request, Scheme, Tables, Timestamps};
 use reader::SpecReader;
 
 /// Where files come from that a load names, and what names of hosts mean.
@@ -71,6 +71,17 @@ impl LoadSpec {
         let expect = requests::expect(&mut reading);
         let bad_clients = bad_clients::bad_clients(&mut reading);
         let machine = machine(&mut reading);
+        if let (Some(target), Some(requests), Protocol::Http2) =
+            (&target, &requests, connections.protocol)
+        {
+            let has_tls = matches!(target.scheme, Scheme::Https(_));
+            let made = |kind: &Request| Http2Request::of(&kind.bytes, has_tls).err();
+            // The first one alone: a recording may have many, all for the same reason.
+            if let Some(text) = requests.iter().find_map(made) {
+                let hint = "leave `--http2` out, or change the request";
+                reading.fault(format!("request: {text}"), hint);
+            }
+        }
         let (Some(target), Some(requests), true) = (target, requests, reading.faults.is_empty())
         else {
             return Err(reading.faults);

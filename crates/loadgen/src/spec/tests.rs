@@ -97,7 +97,15 @@ fn has_the_defaults_that_the_table_says() {
     let mut said = LoadSpec::default();
     for key in keys().iter().filter(|key| !key.default.is_empty()) {
         // They mean something only beside another one.
-        if !["arrivals", "seed", "replay_speed", "replay_methods", "spin"].contains(&key.name) {
+        let others = [
+            "arrivals",
+            "seed",
+            "replay_speed",
+            "replay_methods",
+            "spin",
+            "streams",
+        ];
+        if !others.contains(&key.name) {
             assert!(said.put(key.name, key.default), "{}", key.name);
         }
     }
@@ -109,6 +117,7 @@ fn has_the_defaults_that_the_table_says() {
     assert_eq!(format!("{plain:?}"), format!("{said:?}"));
     for (line, same) in [
         ("rate=5", "rate=5 | arrivals=constant | spin=0"),
+        ("http2=true", "http2=true | streams=1"),
         (
             "replay=log",
             "replay=log | replay_speed=1 | replay_methods=safe",
@@ -116,6 +125,14 @@ fn has_the_defaults_that_the_table_says() {
     ] {
         assert_eq!(changed(line), changed(same));
     }
+}
+
+#[test]
+fn understands_streams() {
+    assert_eq!(
+        changed("http2=true | streams=32"),
+        "in_flight: 32, protocol: Http2"
+    );
 }
 
 #[test]
@@ -340,7 +357,15 @@ replay=posts
 close=server
     `--close`: means nothing without `--requests-per-connection` > the server ends a connection after its last request: `--requests-per-connection 1`
 burst=true | requests=5
-    `--requests`: a burst has as many as connections may have in flight > more connections, or `--pipeline`
+    `--requests`: a burst has as many as connections may have in flight > more connections, or more requests in flight on each (`--pipeline`, `--streams`)
+streams=5
+    `--streams`: means nothing without `--http2` > `--http2 --streams 32`; requests of HTTP/1.1 in flight are `--pipeline`
+http2=true | pipeline=5 | close=server | requests_per_connection=1 | bad_clients=1:idle
+    `--pipeline`: HTTP/2 does not pipeline requests > `--streams` is the number of requests in flight on each connection
+    `--close server`: a request of HTTP/2 cannot ask the server to end the connection > `--close fin` or `--close rst`
+    `--bad-clients`: the misbehaving clients speak HTTP/1.1 only > leave `--http2` out, or have a second `milepost bench` run them
+http2=true | header=Upgrade: x
+    request: HTTP/2 has no header `Upgrade: x` > leave `--http2` out, or change the request
 begin=warm-up
     `--begin warm-up`: how long is not said > `--warm-up 2s`, for example
 begin=open | warm_up=1s
@@ -352,7 +377,7 @@ replay=log | warm_up=2s
 threads=3 | connections=2
     load: more threads than connections: give fewer threads or more connections
 pipeline=5 | requests_per_connection=4
-    load: more requests in flight than a connection may send: lower `--pipeline`
+    load: more requests in flight than a connection may send: lower `--pipeline` or `--streams`
 rate=5 | begin=open
     load: only a closed load can begin to count when all connections are open
 timestamps=kernel | unix=/s

@@ -8,7 +8,7 @@ use crate::distribution::{Distribution, Summary};
 use crate::engine::Fault;
 use crate::outcome::{Asked, Counts, Generator, Outcome, SCHEMA, Times};
 use crate::plan::{
-    Address, Begin, Closing, Connections, Expect, Length, Load, Machine, Plan, Request,
+    Address, Begin, Closing, Connections, Expect, Length, Load, Machine, Plan, Protocol, Request,
     RequestParts, Scheme, Tables, Target,
 };
 
@@ -49,6 +49,7 @@ pub(crate) fn sample() -> Plan {
         requests: vec![sample_request(1)],
         load: Load::Closed,
         connections: Connections {
+            protocol: Protocol::Http1,
             len: 1,
             in_flight: 1,
             requests_each: None,

@@ -5,15 +5,16 @@
 //!
 //! ```text
 //!            begin                established
-//!   Closed ─────────► Connecting ─────────────► (TLS: Handshaking ─►) Open ──last reply──► Closed
-//!     ▲                   │                                            │
-//!     └──failed, paused───┘            the server is to close: Lingering ──end, or a second──► Closed
+//!   Closed ─────────► Connecting ─────────────► (TLS: Handshaking ─►) (HTTP/2: Settling ─►) Open ──last reply──► Closed
+//!     ▲                   │                                                                  │
+//!     └──failed, paused───┘                                  the server is to close: Lingering ──end, or a second──► Closed
 //! ```
 
 use std::os::fd::OwnedFd;
 
 use telemetry::Stamp;
 
+use crate::engine::http2::Http2Client;
 use crate::engine::response::ResponseParser;
 use crate::engine::tls::TlsConnection;
 
@@ -27,6 +28,8 @@ pub(super) enum ConnectionState {
     Connecting,
     /// Established, and TLS is being agreed on.
     Handshaking,
+    /// HTTP/2: its settings are waited for, which say how many streams there may be.
+    Settling,
     /// Requests may be sent.
     Open,
     /// The last reply was read; the server is to close.
@@ -38,7 +41,7 @@ impl ConnectionState {
     pub(super) fn is_opening(self) -> bool {
         matches!(
             self,
-            ConnectionState::Connecting | ConnectionState::Handshaking
+            ConnectionState::Connecting | ConnectionState::Handshaking | ConnectionState::Settling
         )
     }
 }
@@ -48,6 +51,8 @@ impl ConnectionState {
 pub(super) struct Connection {
     pub(super) socket: Option<OwnedFd>,
     pub(super) tls: Option<Box<TlsConnection>>,
+    /// Of HTTP/2, once the connection is established: the streams of what is sent, in the same order.
+    pub(super) http2: Option<Box<Http2Client>>,
     pub(super) state: ConnectionState,
     pub(super) generation: u32,
     /// Whether the poll knows the socket.
@@ -95,6 +100,14 @@ impl Connection {
 
     /// Whether something waits until the socket takes more bytes, ciphertext included.
     pub(super) fn has_to_send(&self) -> bool {
-        self.unsent > 0 || self.tls.is_some()
+        self.unsent > 0 || self.tls.is_some() || self.http2.is_some()
+    }
+
+    /// Requests that may be under way at once, of `depth` at most.
+    pub(super) fn depth(&self, depth: u32) -> u32 {
+        match &self.http2 {
+            Some(http2) if self.state == ConnectionState::Open => depth.min(http2.streams_max()),
+            _ => depth,
+        }
     }
 }

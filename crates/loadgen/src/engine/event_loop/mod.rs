@@ -10,6 +10,7 @@
 //! it is established by then; only one that is not is watched for becoming writable as well.
 
 mod connection;
+mod http2;
 mod receive;
 mod send;
 mod timers;
@@ -67,7 +68,11 @@ struct EventLoop<'a> {
     chooser: Chooser,
     tally: Tally,
     ticker: Ticker,
+    /// As many as the thread has, and behind them the spare ones: connections of HTTP/2 that the server is ending, whose
+    /// places have other ones by now.
     connections: Vec<Connection>,
+    /// Spare places that are free.
+    spares: Vec<usize>,
     /// Requests under way: a ring of as many as may be in flight for each connection.
     flights: Vec<Flight>,
     buffer: Box<[u8]>,
@@ -93,6 +98,8 @@ struct EventLoop<'a> {
     receive_stamps: Option<ReceiveStamps>,
     burst: Burst,
     turn: Turn,
+    /// What ends the run.
+    fault: Option<Fault>,
 }
 
 /// Where a load stands that is sent all at once.
@@ -114,7 +121,7 @@ impl<'a> EventLoop<'a> {
         let remote = Remote::of(&plan.target.address)?;
         let tls = match &plan.target.scheme {
             Scheme::Http => None,
-            Scheme::Https(tls) => Some(tls::TlsClient::new(tls)?),
+            Scheme::Https(tls) => Some(tls::TlsClient::new(tls, plan.connections.protocol)?),
         };
         let len = worker.connections_len;
         let longest = plan.requests.iter().map(|kind| kind.bytes.len()).max();
@@ -131,6 +138,7 @@ impl<'a> EventLoop<'a> {
             ticker: Ticker::new(worker),
             connections: (0..len).map(|_| Connection::new()).collect(),
             flights: vec![Flight::default(); len * plan.connections.in_flight],
+            spares: Vec::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             todo: VecDeque::with_capacity(len),
             idle: VecDeque::with_capacity(len),
@@ -156,6 +164,7 @@ impl<'a> EventLoop<'a> {
                 _ => Burst::None,
             },
             turn: Turn::Goes,
+            fault: None,
         })
     }
 
@@ -186,6 +195,9 @@ impl<'a> EventLoop<'a> {
             }
             for event in &events {
                 self.happened(*event);
+            }
+            if let Some(fault) = self.fault.take() {
+                return Err(fault);
             }
         }
     }
@@ -225,7 +237,7 @@ impl<'a> EventLoop<'a> {
                 }
             }
             ConnectionState::Handshaking => self.handshake(place),
-            ConnectionState::Open | ConnectionState::Lingering => {
+            ConnectionState::Settling | ConnectionState::Open | ConnectionState::Lingering => {
                 let ends =
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
                 if flags.intersects(epoll::EventFlags::IN | ends) {
@@ -278,7 +290,7 @@ impl<'a> EventLoop<'a> {
     fn finish(mut self) -> WorkerResult {
         self.ticker.finish(self.worker, &mut self.tally);
         let at = now();
-        for place in 0..self.begun {
+        for place in 0..self.connections.len() {
             for number in 0..self.connections[place].len {
                 let flight = self.flights[self.flight_index(place, number)];
                 self.tally.under_way(&flight, at);
@@ -343,7 +355,7 @@ impl<'a> EventLoop<'a> {
 
     /// Fills a connection of a closed load with what it may have in flight; whether it has any.
     fn fill(&mut self, place: usize) -> bool {
-        while self.connections[place].len < self.depth
+        while self.connections[place].len < self.connections[place].depth(self.depth)
             && self.connections[place].left > 0
             && self.may_begin()
         {

@@ -75,6 +75,14 @@ impl EventLoop<'_> {
         let Some(descriptor) = &connection.socket else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
+        // The server is read again when it has taken what waits for it.
+        if connection
+            .http2
+            .as_ref()
+            .is_some_and(|http2| http2.has_unread())
+        {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         if let Some(stamps) = &mut self.receive_stamps {
             return stamps.receive(descriptor, buffer);
         }
@@ -87,6 +95,9 @@ impl EventLoop<'_> {
 
     /// Takes bytes of replies; whether the connection is still there.
     fn take(&mut self, place: usize, bytes: &[u8], arrived: Stamp, at: Stamp) -> bool {
+        if self.connections[place].http2.is_some() {
+            return self.take_http2(place, bytes, arrived, at);
+        }
         let mut used = 0;
         while used < bytes.len() {
             let connection = &self.connections[place];
@@ -184,6 +195,9 @@ impl EventLoop<'_> {
         if connection.state == ConnectionState::Lingering {
             return self.give_up(place, Closing::Fin, at);
         }
+        if connection.http2.is_some() {
+            return self.ended_http2(place, at);
+        }
         // RFC 9112 section 9.5: a server may end an idle connection at any time, also while a request is on its way
         // of which no byte has left: that is no failure of either side, and the request is sent on another one.
         if !self.is_asked(place) {
@@ -213,7 +227,8 @@ impl EventLoop<'_> {
     /// The connection was reset.
     fn broke(&mut self, place: usize, at: Stamp) {
         let connection = &self.connections[place];
-        if connection.state == ConnectionState::Lingering || !self.is_asked(place) {
+        let is_http2 = connection.http2.is_some();
+        if is_http2 || connection.state == ConnectionState::Lingering || !self.is_asked(place) {
             return self.ended(place, at);
         }
         let failure = match connection.response.is_untouched() {

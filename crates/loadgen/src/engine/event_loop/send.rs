@@ -10,9 +10,9 @@ use telemetry::{Stamp, now};
 
 use super::connection::{Connection, ConnectionState};
 use super::{Burst, EVENTS_LEN, EventLoop, FULL_QUEUE_RETRY, PAUSE};
-use crate::engine::{receive_stamps, socket};
+use crate::engine::{receive_stamps, socket, tls};
 use crate::outcome::Failure;
-use crate::plan::Closing;
+use crate::plan::{Closing, Protocol};
 
 /// Requests of one connection that leave by one call.
 const SLICES_LEN: usize = 16;
@@ -29,6 +29,7 @@ impl<'a> EventLoop<'a> {
                 // One at a full queue has its time in `paused`.
                 ConnectionState::Closed if self.connections[place].is_retrying => {}
                 ConnectionState::Closed if self.is_wanted(place) => self.begin(place),
+                ConnectionState::Open if self.is_retiring(place) => self.retire(place, now()),
                 ConnectionState::Open => {
                     // An open load's requests were begun when they were due; a closed one's begin here.
                     if self.is_closed_load() {
@@ -37,6 +38,7 @@ impl<'a> EventLoop<'a> {
                     }
                     self.flush(place);
                 }
+                ConnectionState::Settling => self.flush(place),
                 ConnectionState::Closed
                 | ConnectionState::Connecting
                 | ConnectionState::Handshaking
@@ -49,7 +51,7 @@ impl<'a> EventLoop<'a> {
     pub(super) fn is_wanted(&self, place: usize) -> bool {
         // It may have lost its last request since the place was noted.
         let is_asked = self.is_closed_load() || self.connections[place].len > 0;
-        is_asked && self.burst == Burst::None
+        is_asked && !self.is_spare(place) && self.burst == Burst::None
     }
 
     /// Begins a connection, and sends on it what is to be sent.
@@ -99,7 +101,8 @@ impl<'a> EventLoop<'a> {
                 let has_request = self.connections[place].unsent > 0;
                 // On loopback the connection is established by now, and one call less is made than by waiting for
                 // the poll to say so. Elsewhere the send says `WouldBlock`, and the poll is asked for the rest.
-                if self.tls.is_none() && has_request && self.burst == Burst::None {
+                let is_plain = self.tls.is_none() && self.protocol() == Protocol::Http1;
+                if is_plain && has_request && self.burst == Burst::None {
                     self.flush(place);
                 } else {
                     self.connections[place].watches_writable = true;
@@ -162,10 +165,7 @@ impl<'a> EventLoop<'a> {
             Ok(Err(error)) | Err(error) => return self.fail(place, socket::failure(error), now()),
         }
         match &self.tls {
-            None => {
-                self.established(place, now());
-                self.flush(place);
-            }
+            None => self.begin_protocol(place),
             Some(client) => {
                 // Its own block: a connection without TLS stays small, and there may be a million.
                 connection.tls = Some(Box::new(client.begin()));
@@ -187,17 +187,35 @@ impl<'a> EventLoop<'a> {
                 if resumed && self.tally.window.holds(at) {
                     self.tally.counts.resumed += 1;
                 }
-                self.established(place, at);
-                self.flush(place);
+                let is_http2 = link.is_http2();
+                if self.protocol() == Protocol::Http2 && !is_http2 {
+                    return self.has_no_http2(place);
+                }
+                self.begin_protocol(place);
                 // What came with the end of the handshake is in the buffers of TLS: no event reports it.
                 self.read(place, false);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if tls::is_without_protocol(&error) => self.has_no_http2(place),
             Err(_) => self.fail(place, Failure::Connect, now()),
         }
     }
 
-    fn established(&mut self, place: usize, at: Stamp) {
+    /// A connection without a protocol yet: HTTP/1.1 begins with a request, HTTP/2 with the settings of both sides.
+    fn begin_protocol(&mut self, place: usize) {
+        let at = now();
+        match self.protocol() {
+            Protocol::Http1 => self.established(place, at),
+            Protocol::Http2 => self.begin_http2(place, at),
+        }
+        self.flush(place);
+    }
+
+    fn protocol(&self) -> Protocol {
+        self.worker.plan.connections.protocol
+    }
+
+    pub(super) fn established(&mut self, place: usize, at: Stamp) {
         let connection = &mut self.connections[place];
         connection.state = ConnectionState::Open;
         // From its very beginning, also where a full queue turned it away in between.
@@ -216,6 +234,9 @@ impl<'a> EventLoop<'a> {
 
     /// Sends what is unsent, as far as the socket takes it.
     pub(super) fn flush(&mut self, place: usize) {
+        if self.connections[place].http2.is_some() {
+            return self.flush_http2(place);
+        }
         if self.burst == Burst::Gathering {
             return;
         }
@@ -230,6 +251,11 @@ impl<'a> EventLoop<'a> {
                 Err(error) => return self.send_failed(place, &error),
             }
         }
+        self.flush_tls(place);
+    }
+
+    /// Sends ciphertext that waits.
+    pub(super) fn flush_tls(&mut self, place: usize) {
         let connection = &mut self.connections[place];
         if let (Some(tls), Some(socket)) = (&mut connection.tls, &connection.socket)
             && tls.flush(socket).is_err()
@@ -325,7 +351,7 @@ impl<'a> EventLoop<'a> {
         }
     }
 
-    fn send_failed(&mut self, place: usize, error: &io::Error) {
+    pub(super) fn send_failed(&mut self, place: usize, error: &io::Error) {
         let is_connecting = self.connections[place].state == ConnectionState::Connecting;
         let failure = match error.raw_os_error() {
             Some(code) if is_connecting => {
@@ -337,7 +363,7 @@ impl<'a> EventLoop<'a> {
         self.fail(place, failure, now());
     }
 
-    fn wait_for_writable(&mut self, place: usize) {
+    pub(super) fn wait_for_writable(&mut self, place: usize) {
         let connection = &mut self.connections[place];
         if !connection.watches_writable {
             connection.watches_writable = true;
@@ -371,7 +397,8 @@ impl<'a> EventLoop<'a> {
         self.warm_up(place);
         // By a reset whatever was asked for: a port in TIME_WAIT for each failure would soon leave none.
         self.close(place, Closing::Rst);
-        if self.is_closed_load() && matches!(failure, Failure::Connect | Failure::Local) {
+        let is_paused = self.is_closed_load() && !self.is_spare(place);
+        if is_paused && matches!(failure, Failure::Connect | Failure::Local) {
             if self.burst == Burst::None {
                 self.paused.insert((at.plus(PAUSE), place));
             }
@@ -380,13 +407,14 @@ impl<'a> EventLoop<'a> {
         }
     }
 
-    fn close(&mut self, place: usize, closing: Closing) {
+    pub(super) fn close(&mut self, place: usize, closing: Closing) {
         let connection = &mut self.connections[place];
         connection.state = ConnectionState::Closed;
         connection.is_watched = false;
         connection.watches_writable = false;
         connection.deadline = Stamp::NEVER;
         connection.offset = 0;
+        connection.http2 = None;
         let Some(descriptor) = connection.socket.take() else {
             return;
         };
@@ -401,8 +429,10 @@ impl<'a> EventLoop<'a> {
     }
 
     /// A place without a connection: what becomes of it.
-    fn go_on(&mut self, place: usize, at: Stamp) {
-        if !self.is_closed_load() {
+    pub(super) fn go_on(&mut self, place: usize, at: Stamp) {
+        if self.is_spare(place) {
+            self.spares.push(place);
+        } else if !self.is_closed_load() {
             // In a closed load the turn began with the last reply: what closing takes is part of it.
             let connection = &mut self.connections[place];
             connection.turn = at;
@@ -421,8 +451,9 @@ impl<'a> EventLoop<'a> {
 
     /// A connection of an open load may take a request.
     pub(super) fn is_idle(&mut self, place: usize) {
+        let is_spare = self.is_spare(place);
         let connection = &mut self.connections[place];
-        if !connection.is_queued {
+        if !is_spare && !connection.is_queued {
             connection.is_queued = true;
             self.idle.push_back(place);
         }

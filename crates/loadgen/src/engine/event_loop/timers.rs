@@ -23,7 +23,7 @@ impl EventLoop<'_> {
         if let Some((until, _)) = self.paused.first() {
             pause = pause.min(until.since(at));
         }
-        if self.begun < self.connections.len() {
+        if self.begun < self.worker.connections_len {
             pause = pause.min(self.begin_at(self.begun).since(at));
         }
         // With no connection free, a reply is what is waited for.
@@ -58,7 +58,7 @@ impl EventLoop<'_> {
         // All places are looked at, a few times within a time-out: cheaper than a sorted set of deadlines that each
         // request would change twice.
         self.next_scan = at.plus(self.scan_pause);
-        for place in 0..self.begun {
+        for place in 0..self.connections.len() {
             if self.connections[place].deadline <= at {
                 self.is_late(place, at);
             }
@@ -73,8 +73,11 @@ impl EventLoop<'_> {
                 }
                 self.give_up(place, self.worker.plan.connections.closing, at);
             }
-            ConnectionState::Connecting | ConnectionState::Handshaking => {
-                self.fail(place, Failure::Connect, at);
+            ConnectionState::Connecting
+            | ConnectionState::Handshaking
+            | ConnectionState::Settling => self.fail(place, Failure::Connect, at),
+            ConnectionState::Open if self.connections[place].http2.is_some() => {
+                self.time_out_streams(place, at);
             }
             ConnectionState::Open => self.fail(place, Failure::Timeout, at),
             ConnectionState::Closed => {}
@@ -94,7 +97,7 @@ impl EventLoop<'_> {
     /// Begins connections for the first time, a bounded number a turn.
     pub(super) fn begin_connections(&mut self, at: Stamp) {
         for _ in 0..BEGINS_A_TURN {
-            if self.begun >= self.connections.len() || self.begin_at(self.begun) > at {
+            if self.begun >= self.worker.connections_len || self.begin_at(self.begun) > at {
                 break;
             }
             let place = self.begun;
@@ -149,7 +152,7 @@ impl EventLoop<'_> {
             self.settle_deadline(place);
             // It may take another one at the same time.
             let connection = &self.connections[place];
-            if connection.len < self.depth && connection.left > 0 {
+            if connection.len < connection.depth(self.depth) && connection.left > 0 {
                 self.is_idle(place);
             }
             self.todo.push_back(place);
@@ -167,7 +170,10 @@ impl EventLoop<'_> {
                 ConnectionState::Lingering => false,
                 ConnectionState::Connecting
                 | ConnectionState::Handshaking
-                | ConnectionState::Open => connection.left > 0,
+                | ConnectionState::Settling
+                | ConnectionState::Open => {
+                    connection.left > 0 && connection.len < connection.depth(self.depth)
+                }
             };
             if may_take {
                 return Some(place);

@@ -53,7 +53,7 @@ impl Identity {
         &self,
         versions: &[&'static SupportedProtocolVersion],
     ) -> Arc<ServerConfig> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .unwrap()
@@ -155,7 +155,7 @@ fn shake(socket: &TcpStream, link: &mut TlsConnection) -> io::Result<bool> {
 /// A handshake with `address` by a client that takes any certificate.
 fn shaken(address: SocketAddr) -> (TcpStream, io::Result<TlsConnection>) {
     let socket = connect(address);
-    let mut link = TlsClient::new(&anybody()).unwrap().begin();
+    let mut link = TlsClient::new(&anybody(), Protocol::Http1).unwrap().begin();
     let shaken = shake(&socket, &mut link);
     (socket, shaken.map(|_| link))
 }
@@ -184,7 +184,7 @@ fn ask(client: &TlsClient, address: SocketAddr) -> io::Result<bool> {
 /// What is said of a server with this certificate by a client that trusts as `tls` says.
 fn check_server(server: &Identity, tls: &Tls, expect: Result<(), &str>) {
     let (address, thread) = serve(server.server(&[&version::TLS13]), 1, answer);
-    let asked = ask(&TlsClient::new(tls).unwrap(), address);
+    let asked = ask(&TlsClient::new(tls, Protocol::Http1).unwrap(), address);
     match (asked, expect) {
         (Ok(_), Ok(())) => {}
         (Err(error), Err(text)) => {
@@ -201,7 +201,7 @@ fn shares_no_sessions_between_clients() {
     let server = Identity::plain();
     let (address, thread) = serve(server.server(&[&version::TLS13]), 2, answer);
     for _ in 0..2 {
-        let client = TlsClient::new(&server.known_as("localhost")).unwrap();
+        let client = TlsClient::new(&server.known_as("localhost"), Protocol::Http1).unwrap();
         assert!(!ask(&client, address).unwrap());
     }
     thread.join().unwrap();
@@ -274,7 +274,11 @@ fn says_close_notify() {
         let _ = sender.send(stream.read(&mut [0; 8])?);
         Ok(())
     });
-    ask(&TlsClient::new(&anybody()).unwrap(), address).unwrap();
+    ask(
+        &TlsClient::new(&anybody(), Protocol::Http1).unwrap(),
+        address,
+    )
+    .unwrap();
     thread.join().unwrap();
     assert_eq!(read.recv(), Ok(0));
 }
@@ -317,16 +321,20 @@ fn takes_anybodys_certificate_but_not_without_its_key() {
     nowhere.server_name = "elsewhere.test".to_owned();
     check_server(&server, &nowhere, Ok(()));
 
-    let key = ring::sign::any_ecdsa_type(&other.key).unwrap();
+    let key = aws_lc_rs::sign::any_ecdsa_type(&other.key).unwrap();
     let stolen = CertifiedKey::new(vec![server.der.clone()], key);
     for version in [&version::TLS13, &version::TLS12] {
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(&[version])
             .unwrap()
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(stolen.clone())));
         let (address, thread) = serve(Arc::new(config), 1, answer);
-        let error = ask(&TlsClient::new(&anybody()).unwrap(), address).unwrap_err();
+        let error = ask(
+            &TlsClient::new(&anybody(), Protocol::Http1).unwrap(),
+            address,
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("BadSignature"), "{error}");
         thread.join().unwrap();
     }
@@ -379,10 +387,13 @@ fn says_what_is_wrong_with_the_authorities_file_and_the_name() {
             std::fs::write(&path, text).unwrap();
         }
         let begin = format!("the authorities' file `{}`: ", path.display());
-        let fault = TlsClient::new(&Tls {
-            trust: TlsTrust::Authority(path),
-            ..anybody()
-        });
+        let fault = TlsClient::new(
+            &Tls {
+                trust: TlsTrust::Authority(path),
+                ..anybody()
+            },
+            Protocol::Http1,
+        );
         let fault = fault.unwrap_err();
         let cause = fault.text.strip_prefix(&begin).expect(&fault.text);
         assert!(cause.contains(expect) && fault.hint.is_some(), "{cause}");
@@ -391,6 +402,6 @@ fn says_what_is_wrong_with_the_authorities_file_and_the_name() {
         server_name: "no name".to_owned(),
         ..anybody()
     };
-    let fault = TlsClient::new(&none).unwrap_err();
+    let fault = TlsClient::new(&none, Protocol::Http1).unwrap_err();
     assert_eq!(fault.text, "the name `no name`: invalid dns name");
 }

@@ -69,7 +69,15 @@ pub(super) const KEYS: &[Key] = crate::key_table! {
             short: Some('c'), placeholder: "N", default: "50", example: "64",
             doc: "A rate uses as many of them as it needs. A request that is due while all are busy waits; its latency includes the wait, and the result says so."
         }
-        "pipeline" "Requests in flight on each connection" { placeholder: "N", default: "1" }
+        "pipeline" "Requests in flight on each connection of HTTP/1.1" { placeholder: "N", default: "1" }
+        "http2" "Speak HTTP/2: with TLS by ALPN, without TLS by prior knowledge" {
+            form: Switch,
+            doc: "A connection counts as established when the server's settings have come. A server that does not choose HTTP/2 ends the run with a message. `--pipeline`, `--close server` and `--bad-clients` are of HTTP/1.1."
+        }
+        "streams" "Concurrent streams on each connection of HTTP/2" {
+            short: Some('m'), alias: "max_concurrent_streams", placeholder: "N", default: "1", example: "32",
+            doc: "Each stream carries one request, so that `--connections` times `--streams` requests are in flight at most. No more streams are opened than the server's settings allow. A request that is due while every stream is busy waits for one; its latency includes the wait."
+        }
         "requests_per_connection" "Requests on a connection before it is closed and another one opened" {
             alias: "per_connection", placeholder: "N", example: "1",
             doc: "`1` gives short-lived connections. Without it connections are kept open."

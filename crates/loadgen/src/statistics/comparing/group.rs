@@ -6,6 +6,7 @@ use super::super::interval::median;
 use super::super::metric::Metric;
 use super::Set;
 use crate::outcome::{Asked, AskedLeg, Outcome, Weight};
+use crate::plan::Protocol;
 
 /// Runs of one set at one point, in their order.
 #[derive(Clone, Debug)]
@@ -28,8 +29,12 @@ impl<'a> RunGroup<'a> {
             parts.push(rate(asked));
         }
         parts.push(format!("{} connections", asked.connections));
-        if asked.in_flight > 1 {
-            parts.push(format!("{} in flight on each", asked.in_flight));
+        match asked.protocol {
+            Protocol::Http1 if asked.in_flight > 1 => {
+                parts.push(format!("{} in flight on each", asked.in_flight));
+            }
+            Protocol::Http1 => {}
+            Protocol::Http2 => parts.push(format!("HTTP/2 streams on each: {}", asked.in_flight)),
         }
         if let Some(each) = asked.requests_each {
             parts.push(format!("requests on each: {each}"));
@@ -117,6 +122,7 @@ fn between(one: &Asked, other: &Asked) -> Vec<String> {
         [
             ("load", format!("`{}`", asked.load)),
             ("rate", rate(asked)),
+            ("protocol", asked.protocol.name().to_owned()),
             ("connections", asked.connections.to_string()),
             ("in flight", asked.in_flight.to_string()),
             ("requests on each connection", each(asked)),

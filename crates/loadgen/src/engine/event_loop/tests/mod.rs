@@ -2,6 +2,7 @@
 
 mod clock;
 mod hostile;
+mod http2;
 mod timestamps;
 mod tls;
 
