@@ -20,6 +20,7 @@ from lab import client_process, cpu, fixtures, generator, measure, process, scen
 from lab.client_process import ClientFailed, ClientProcess
 from lab.measure import Running
 from lab.scenario import SMALL, Ground, Sample
+from lab.slow.measure import Helpers, Memory, is_lagged
 from lab.tls import servers
 from lab.toolbox import CHECKOUT, Toolbox
 
@@ -107,10 +108,11 @@ def siblings(row: Row, box: Toolbox, ground: Ground) -> Sample:
         time.sleep(ground.warm_up_s)
         # What was counted until now is forgotten.
         counted(running)
+        helpers = Helpers(server.pid)
         window = cpu.Window(server.pid)
         time.sleep(ground.seconds)
         values = {name: float(number) for name, number in counted(running).items()}
-        usage = window.close(_spent_s(running))
+        usage = window.close(helpers.spent_s())
     values["cpu_us"] = usage.server_s * 1e6 / values["responses"]
     return Sample(values, usage.foreign_share)
 
@@ -119,25 +121,24 @@ def flooded(row: Row, box: Toolbox, ground: Ground) -> Sample:
     """Latencies of ordinary clients and memory, beside the flood that the row names, or beside none."""
     with measure.running(row, box, ground) as server, fixtures.awake(ground), contextlib.ExitStack() as stack:
         fixtures.paced(_probe(row, server, ground.warm_up_s or 1), box, ground, lambda: None)
-        before_bytes = peak_bytes = cpu.anonymous_bytes(server.pid)
-
-        def look() -> None:
-            nonlocal peak_bytes
-            peak_bytes = max(peak_bytes, cpu.anonymous_bytes(server.pid))
-
+        memory = Memory(server.pid)
         flood = (
             stack.enter_context(clients("flood", server.place.port, ground, *row.words))
             if row.words
             else None
         )
-        paced = fixtures.paced(_probe(row, server, ground.seconds), box, ground, look)
+        helpers = Helpers(server.pid)
+        window = cpu.Window(server.pid)
+        paced = fixtures.paced(_probe(row, server, ground.seconds), box, ground, memory.look)
+        usage = window.close(helpers.spent_s())
         values = {name: float(paced[name]) for name in ("p99_us", "failed", "unsent", "lag_p99_us")}
-        values |= {"p50_us": paced["paths"][PROBE]["p50_us"], "grown_bytes": float(peak_bytes - before_bytes)}
+        values |= {"p50_us": paced["paths"][PROBE]["p50_us"], "grown_bytes": float(memory.grown_bytes())}
+        values["server_cpu"] = usage.server_s / usage.elapsed_s
         if flood:
             seen = counted(flood)
             values |= {"closed": float(seen["closed"]), "close_s": seen["longest_s"]}
             values["flood_mb_s"] = seen["sent_bytes"] / 1e6 / ground.seconds
-    return Sample(values, 0.0)
+    return Sample(values, usage.foreign_share, is_lagged(paced))
 
 
 def stormed(row: Row, box: Toolbox, ground: Ground) -> Sample:
@@ -153,9 +154,10 @@ def stormed(row: Row, box: Toolbox, ground: Ground) -> Sample:
         able = _handshakes(server, box, ground) if row.words else 0.0
         storm = stack.enter_context(Storm(OVERLOAD * able, server, box, ground)) if able else None
         time.sleep(STORM_LEAD_S)
+        helpers = Helpers(server.pid)
         window = cpu.Window(server.pid)
         paced = fixtures.paced(_probe(row, server, ground.seconds), box, ground, lambda: None)
-        usage = window.close(0.0)
+        usage = window.close(helpers.spent_s())
         values |= {name: float(paced[name]) for name in ("p99_us", "failed", "unsent", "lag_p99_us")}
         values["server_cpu"] = usage.server_s / usage.elapsed_s
         if storm:
@@ -163,7 +165,7 @@ def stormed(row: Row, box: Toolbox, ground: Ground) -> Sample:
             values |= {"handshakes": made, "overload": storm.rate / able}
         totals_s = _totals_s(server, round(row.rate * ground.seconds - values["failed"] - values["unsent"]))
     values["phase_p99_us"] = statistics.quantiles(totals_s, n=100)[98] * 1e6
-    return Sample(values, 0.0)
+    return Sample(values, usage.foreign_share, is_lagged(paced))
 
 
 class Storm:
@@ -259,7 +261,3 @@ def _totals_s(server: Running, count: int) -> list[float]:
         if time.monotonic() > deadline_s:
             raise process.NotReady(f"the log has {len(totals_s)} of {count} probes")
         time.sleep(POLL_S)
-
-
-def _spent_s(running: ClientProcess) -> float:
-    return cpu.spent(running.child.pid).total_s

@@ -159,7 +159,7 @@ def storm() -> Scenario:
     """Plain requests at a constant rate, beside more full handshakes than the server can do."""
 
     def row(name: str, *words: str) -> Row:
-        start, take = servers.milepost_both, measure.stormed
+        start, take = servers.milepost_both, lab_measure.undisturbed(measure.stormed)
         return Row(name, MILEPOST, start, take=take, words=words, rate=PROBES_A_SECOND)
 
     bars = tuple(
@@ -264,7 +264,7 @@ def flooded() -> Scenario:
         return servers.milepost_plain(box, place, *servers.IMPATIENCE)
 
     def row(name: str, *words: str) -> Row:
-        take = measure.flooded
+        take = lab_measure.undisturbed(measure.flooded)
         return Row(name, MILEPOST, start, take=take, words=words, rate=FLOOD_PROBES_A_SECOND)
 
     names = tuple(floods.FLOODS)
