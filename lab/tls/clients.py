@@ -14,6 +14,7 @@ held, JSON by the others. The end of stdin ends it; callers then print what they
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import socket
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from lab import held_clients, process
 from lab.tls import callers, floods, frames
@@ -30,6 +31,9 @@ from lab.tls.frames import Http2Client
 
 # Room for a response of 1 KB, and none for a large one.
 SIBLING_WINDOW = 4096
+UNDER_WAY = 32
+
+Held = TypeVar("Held")
 
 
 class Clients(Protocol):
@@ -121,11 +125,13 @@ def hold_idle(port: int, path: str, count: int, protocol: str, security: str) ->
     names = {"h1": "http/1.1", "h2": "h2"}
     tls = frames.context(names[protocol]) if security == "tls" else None
     hold: Callable[..., Http2Client | socket.socket] = _hold_http2 if protocol == "h2" else _hold_http1
-    return HeldConnections([hold(port, path, tls) for _ in range(count)])
+    return HeldConnections(_many(count, lambda: hold(port, path, tls)))
 
 
 def _hold_http1(port: int, path: str, tls: ssl.SSLContext | None) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", port), process.REPLY_TIMEOUT_S)
+    client = socket.create_connection(("127.0.0.1", port), frames.TIMEOUT_S)
+    # Otherwise the request waits for the acknowledgement of the handshake's end.
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client = tls.wrap_socket(client, server_hostname="localhost") if tls else client
     client.sendall(process.request(port, path))
     process.read_reply(client)
@@ -142,8 +148,8 @@ def _hold_http2(port: int, path: str, tls: ssl.SSLContext | None) -> Http2Client
 
 def hold_stalled(port: int, path: str, connections: int, streams: int) -> StalledStreams:
     """Each connection has heads of all its responses and no byte of a body."""
-    clients = []
-    for _ in range(connections):
+
+    def hold() -> Http2Client:
         client = Http2Client(port, None, 0)
         client.begin(path, streams)
         heads = 0
@@ -152,8 +158,15 @@ def hold_stalled(port: int, path: str, connections: int, streams: int) -> Stalle
             if any(frame.kind in (frames.RST_STREAM, frames.GOAWAY) for frame in came):
                 raise OSError("a stream was refused")
             heads += sum(frame.kind == frames.HEADERS for frame in came)
-        clients.append(client)
-    return StalledStreams(clients, streams)
+        return client
+
+    return StalledStreams(_many(connections, hold), streams)
+
+
+def _many(count: int, hold: Callable[[], Held]) -> list[Held]:
+    """So many connections, some of them under way at once: a busy machine takes its time for each answer."""
+    with concurrent.futures.ThreadPoolExecutor(UNDER_WAY) as threads:
+        return list(threads.map(lambda _: hold(), range(count)))
 
 
 def start(mode: str, port: int, arguments: list[str]) -> Clients:
