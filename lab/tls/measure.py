@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import statistics
 import sys
@@ -42,7 +43,7 @@ STORM_OPTIONS = ("--insecure", "--no-resumption", "--requests-per-connection", "
 # The shortest quota of the kernel is a millisecond: a server that has used it rests for 1.5 ms.
 QUOTA_US, PERIOD_US = 1000, 2500
 CGROUPS = Path("/sys/fs/cgroup")
-GROUP = "milepost-lab"
+GROUP = f"milepost-lab-{os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -218,19 +219,23 @@ def limited(root_pid: int) -> Iterator[bool]:
 
 
 def _make_group(group: Path) -> bool:
-    """Version 2 of control groups, or version 1; False where there are none or they are not ours."""
-    try:
-        group.mkdir(exist_ok=True)
-        if (group / "cpu.max").exists():
-            (group / "cpu.max").write_text(f"{QUOTA_US} {PERIOD_US}")
-        else:
-            (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (group / "cpu.cfs_quota_us").write_text(str(QUOTA_US))
-    except OSError:
+    """A control group of version 2, or of version 1; False where there are none or they are not ours."""
+    versions = (
+        {"cpu.max": f"{QUOTA_US} {PERIOD_US}"},
+        {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(QUOTA_US)},
+    )
+    with contextlib.suppress(OSError):
+        group.mkdir()
+    for limits in versions:
         with contextlib.suppress(OSError):
-            group.rmdir()
-        return False
-    return True
+            for name, value in limits.items():
+                # Never made: in an ordinary folder such a file would limit nothing.
+                with (group / name).open("r+") as limit:
+                    limit.write(value)
+            return True
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return False
 
 
 def _move(root_pid: int, group: Path) -> None:
