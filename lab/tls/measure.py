@@ -27,6 +27,8 @@ from lab.toolbox import CHECKOUT, Toolbox
 
 ANSWER_TIMEOUT_S = 30.0
 POLL_S = 0.05
+# As long as the server's deadlines take to end a connection that sends nothing more.
+FLOOD_S = 6
 # Of the clients whose latencies are looked at while others misbehave.
 PROBE = f"{SMALL}?probe"
 PROBE_CONNECTIONS = 4
@@ -120,6 +122,7 @@ def siblings(row: Row, box: Toolbox, ground: Ground) -> Sample:
 
 def flooded(row: Row, box: Toolbox, ground: Ground) -> Sample:
     """Latencies of ordinary clients and memory, beside the flood that the row names, or beside none."""
+    seconds = max(FLOOD_S, ground.seconds)
     with measure.running(row, box, ground) as server, fixtures.awake(ground), contextlib.ExitStack() as stack:
         fixtures.paced(_probe(row, server, ground.warm_up_s or 1), box, ground, lambda: None)
         memory = Memory(server.pid)
@@ -130,7 +133,7 @@ def flooded(row: Row, box: Toolbox, ground: Ground) -> Sample:
         )
         helpers = Helpers(server.pid)
         window = cpu.Window(server.pid)
-        paced = fixtures.paced(_probe(row, server, ground.seconds), box, ground, memory.look)
+        paced = fixtures.paced(_probe(row, server, seconds), box, ground, memory.look)
         usage = window.close(helpers.spent_s())
         values = {name: float(paced[name]) for name in ("p99_us", "failed", "unsent", "lag_p99_us")}
         values |= {"p50_us": paced["paths"][PROBE]["p50_us"], "grown_bytes": float(memory.grown_bytes())}
@@ -138,7 +141,7 @@ def flooded(row: Row, box: Toolbox, ground: Ground) -> Sample:
         if flood:
             seen = counted(flood)
             values |= {"closed": float(seen["closed"]), "close_s": seen["longest_s"]}
-            values["flood_mb_s"] = seen["sent_bytes"] / 1e6 / ground.seconds
+            values["flood_mb_s"] = seen["sent_bytes"] / 1e6 / seconds
     return Sample(values, usage.foreign_share, is_lagged(paced))
 
 

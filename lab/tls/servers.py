@@ -19,8 +19,8 @@ LARGE = "/1m.txt"
 LARGE_BYTES = 1 << 20
 # Beyond the connections and the time of every measurement: what is held is to stay.
 PATIENCE = ("--send-timeout", "300s", "--idle-timeout", "300s")
-# Floods that send nothing more are closed while they are watched.
-IMPATIENCE = ("--send-timeout", "2s")
+# Floods that send nothing more are closed while they are watched: their streams first, the connection then.
+IMPATIENCE = ("--send-timeout", "2s", "--idle-timeout", "1s")
 
 
 def lay_out(ground: Ground) -> None:
