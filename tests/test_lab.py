@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from lab.experiments import spec, tables  # noqa: E402
 from lab.experiments.command import flags  # noqa: E402
 from lab.experiments.tables import Finding, Findings  # noqa: E402
 from lab.scenario import Bar, Compared, Row, Sample, Scenario, worst  # noqa: E402
-from lab.tls import floods, frames, h2load  # noqa: E402
+from lab.tls import callers, floods, frames, h2load  # noqa: E402
 from lab.toolbox import Unusable  # noqa: E402
 
 SCENARIO = """
@@ -218,6 +219,68 @@ def test_a_request_over_http_2_is_what_the_h2_package_reads() -> None:
     events = server.receive_data(frames.opening(4096) + frames.request(1, "/1k.txt"))
     (head,) = [event.headers for event in events if hasattr(event, "headers")]
     assert dict(head) == {":method": "GET", ":scheme": "http", ":path": "/1k.txt", ":authority": "localhost"}
+
+
+class ScriptedClient:
+    """Reads what a test has written down, then the end of the connection."""
+
+    session = None
+
+    def __init__(self, *came: frames.Frame) -> None:
+        self.came = list(came)
+
+    def coming(self, count: int) -> range:
+        return range(1, 1 + 2 * count, 2)
+
+    def begin(self, path: str, count: int) -> range:
+        return self.coming(count)
+
+    def frames(self) -> list[frames.Frame]:
+        if not self.came:
+            raise ConnectionResetError
+        return [self.came.pop(0)]
+
+
+def heads(stream: int) -> frames.Frame:
+    return frames.Frame(frames.HEADERS, frames.END_HEADERS, stream, bytes((frames.STATUS_200,)))
+
+
+def body(stream: int, length: int) -> frames.Frame:
+    return frames.Frame(frames.DATA, frames.END_STREAM, stream, b"x" * length)
+
+
+@pytest.mark.parametrize(
+    ("came", "answered", "refused", "lost"),
+    [
+        ([heads(1), body(1, 1024), heads(3), body(3, 1024)], 2, 0, []),
+        ([heads(1), body(1, 1024)], 1, 0, ["closed"]),
+        ([heads(1), body(1, 1000), heads(3), body(3, 1024)], 1, 0, ["wrong"]),
+        ([body(1, 1024), heads(3), body(3, 1024)], 1, 0, ["wrong"]),
+        (
+            [frames.Frame(frames.GOAWAY, 0, 0, bytes((0, 0, 0, 1) + (0,) * 4)), heads(1), body(1, 1024)],
+            1,
+            1,
+            [],
+        ),
+        ([frames.Frame(frames.GOAWAY, 0, 0, bytes((0, 0, 0, 1) + (0,) * 4))], 0, 1, ["closed"]),
+        ([frames.Frame(frames.RST_STREAM, 0, 3, bytes((0, 0, 0, 7))), heads(1), body(1, 1024)], 1, 1, []),
+        (
+            [frames.Frame(frames.RST_STREAM, 0, 3, bytes((0, 0, 0, 2))), heads(1), body(1, 1024)],
+            1,
+            0,
+            ["reset"],
+        ),
+    ],
+    ids=["all", "closed", "short", "no head", "goaway", "goaway and closed", "refused", "reset"],
+)
+def test_a_request_over_http_2_is_lost_unless_the_server_has_not_begun_it(
+    came: list[frames.Frame], answered: int, refused: int, lost: list[str]
+) -> None:
+    tally = callers.Tally()
+    caller = callers.Caller(0, "/", 2, 2, tally, threading.Event())
+    callers.Conversation(caller, ScriptedClient(*came)).run()  # type: ignore[arg-type]
+    assert (tally.answered, tally.refused_streams) == (answered, refused)
+    assert [fault["class"] for fault in tally.faults] == lost
 
 
 def test_a_figure_may_be_a_difference_within_each_repetition() -> None:
