@@ -18,6 +18,7 @@ from lab.log import reading
 from lab.peers import command as peers
 from lab.reload import command as reload
 from lab.slow import command as slow
+from lab.tls import command as tls
 
 
 class Subcommand(NamedTuple):
@@ -40,6 +41,7 @@ SUBCOMMANDS = {
     "log": Subcommand("what the access log costs, and that it loses nothing", log.add_arguments, log.run),
     "reading": Subcommand("`milepost report` beside goaccess", reading.add_arguments, reading.run),
     "reload": Subcommand("reloads, crashes and spread over processes", reload.add_arguments, reload.run),
+    "tls": Subcommand("TLS and HTTP/2 beside nginx and granian", tls.add_arguments, tls.run),
     "control": Subcommand(
         "pools that size themselves, and the simulator", control.add_arguments, control.run
     ),

@@ -6,6 +6,7 @@ A closed loop: its percentiles compare servers in one run and are not what an op
 from __future__ import annotations
 
 import json
+import math
 import resource
 import subprocess
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ class GeneratorFailed(Exception):
 
 @dataclass(frozen=True)
 class Counted:
-    """One run. `responses` are right replies; `faults` are requests without one, timeouts apart."""
+    """One run. `responses` are right replies; `faults` are requests without one, timeouts apart;
+    `resumed_share` are connections that resumed a TLS session, where there was TLS."""
 
     responses: int
     duration_s: float
@@ -34,13 +36,23 @@ class Counted:
     timeouts: int
     cpu_s: float
     invalid: bool
+    resumed_share: float = math.nan
 
 
-def run(box: Toolbox, port: int, path: str, connections: int, seconds: int, core: int, *more: str) -> Counted:
+def run(
+    box: Toolbox,
+    port: int,
+    path: str,
+    connections: int,
+    seconds: int,
+    core: int,
+    *more: str,
+    scheme: str = "http",
+) -> Counted:
     """Loads `path` for `seconds` with one thread on `core`. Raises GeneratorFailed."""
     command = [str(box.milepost), "bench", "--quiet", "--json", "-", "--threads", "1", "--cpus", str(core)]
     command += ["--connections", str(connections), "--duration", f"{seconds}s"]
-    command += ["--timeout", f"{REPLY_TIMEOUT_S}s", *more, f"http://127.0.0.1:{port}{path}"]
+    command += ["--timeout", f"{REPLY_TIMEOUT_S}s", *more, f"{scheme}://127.0.0.1:{port}{path}"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds + EXIT_GRACE_S, check=False
@@ -48,13 +60,13 @@ def run(box: Toolbox, port: int, path: str, connections: int, seconds: int, core
     except subprocess.TimeoutExpired as cause:
         raise GeneratorFailed(f"the generator did not end within {seconds + EXIT_GRACE_S} s") from cause
     try:
-        return _read(json.loads(done.stdout)["runs"][0])
+        return _read(json.loads(done.stdout)["runs"][0], scheme)
     except (json.JSONDecodeError, KeyError, IndexError, TypeError) as cause:
         said = (done.stderr or done.stdout).strip()[:200]
         raise GeneratorFailed(f"the generator said: {said}") from cause
 
 
-def _read(outcome: dict[str, Any]) -> Counted:
+def _read(outcome: dict[str, Any], scheme: str) -> Counted:
     counts, latency, generator = outcome["counts"], outcome["times"]["latency"], outcome["generator"]
     failures = counts["failures"]
     return Counted(
@@ -68,6 +80,7 @@ def _read(outcome: dict[str, Any]) -> Counted:
         timeouts=failures["timeout"],
         cpu_s=sum(thread["cpu_s"] for thread in generator["threads"]),
         invalid=any(remark["weight"] == "invalid" for remark in outcome["remarks"]),
+        resumed_share=counts["resumed"] / max(1, counts["connections"]) if scheme == "https" else math.nan,
     )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lab import client_process, cpu, generator, process
 from lab.scenario import LARGE, SMALL, Ground, Row, Sample, Take
@@ -71,6 +72,11 @@ class Running:
     reply: bytes
 
 
+Held = contextlib.AbstractContextManager[client_process.ClientProcess]
+# The rows of a subcommand may have more fields than `Row`.
+Hold = Callable[[Any, Running, Ground], Held]
+
+
 @contextlib.contextmanager
 def running(row: Row, box: Toolbox, ground: Ground) -> Iterator[Running]:
     """Starts `row` in a fresh directory and waits until it answers. Raises NotReady."""
@@ -79,7 +85,7 @@ def running(row: Row, box: Toolbox, ground: Ground) -> Iterator[Running]:
     command = row.start(box, place)
     try:
         with process.started(command, ground.server_core) as child:
-            reply = process.wait_ready(child, command, place.port, SMALL)
+            reply = process.wait_ready(child, command, place.port, SMALL, row.tls)
             yield Running(child.pid, place, reply)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -104,16 +110,19 @@ def load(row: Row, box: Toolbox, ground: Ground) -> Sample:
         return Sample(values, usage.foreign_share)
 
 
-def idle(row: Row, box: Toolbox, ground: Ground) -> Sample:
+def hold_idle(row: Row, server: Running, ground: Ground) -> Held:
+    """Connections of HTTP/1.1 that have had one reply each."""
+    output = server.place.directory / "clients"
+    return client_process.held("idle", server.place.port, SMALL, row.connections, output, ground.client_core)
+
+
+def idle(row: Row, box: Toolbox, ground: Ground, hold: Hold = hold_idle) -> Sample:
     """Memory before, with, and after the connections of `row`. The server is fresh, so that
     nothing freed earlier can serve them: the figure is an upper bound."""
     with running(row, box, ground) as server:
         time.sleep(SETTLE_S)
         before_bytes = cpu.anonymous_bytes(server.pid)
-        output = server.place.directory / "clients"
-        with client_process.held(
-            "idle", server.place.port, SMALL, row.connections, output, ground.client_core
-        ) as clients:
+        with hold(row, server, ground) as clients:
             time.sleep(SETTLE_S)
             held_bytes = cpu.anonymous_bytes(server.pid) - before_bytes
             open_count = clients.open_count()
@@ -161,4 +170,5 @@ def values_of(counted: generator.Counted, usage: cpu.Usage) -> dict[str, float]:
         "p99_us": math.inf if none else p99_us,
         "errors": float(counted.faults),
         "timeouts": float(counted.timeouts),
+        "resumed_share": counted.resumed_share,
     }

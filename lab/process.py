@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -80,7 +81,9 @@ def end(child: subprocess.Popen[bytes]) -> None:
     child.wait(KILL_GRACE_S)
 
 
-def wait_ready(child: subprocess.Popen[bytes], command: Command, port: int, path: str) -> bytes:
+def wait_ready(
+    child: subprocess.Popen[bytes], command: Command, port: int, path: str, tls: ssl.SSLContext | None = None
+) -> bytes:
     """The raw reply to the first GET of `path` that is answered 200. Raises NotReady."""
     deadline_s = time.monotonic() + READY_TIMEOUT_S
     cause = "no answer"
@@ -89,7 +92,7 @@ def wait_ready(child: subprocess.Popen[bytes], command: Command, port: int, path
             cause = f"ended with status {child.returncode}"
             break
         try:
-            reply = fetch(port, path)
+            reply = fetch(port, path, tls)
         except OSError as fault:
             cause = str(fault)
         else:
@@ -102,9 +105,10 @@ def wait_ready(child: subprocess.Popen[bytes], command: Command, port: int, path
     raise NotReady(f"{cause}: {words}" if words else cause)
 
 
-def fetch(port: int, path: str) -> bytes:
+def fetch(port: int, path: str, tls: ssl.SSLContext | None = None) -> bytes:
     """One keep-alive GET as the generator sends it; the raw reply, framed by its Content-Length."""
-    with socket.create_connection(("127.0.0.1", port), REPLY_TIMEOUT_S) as client:
+    plain = socket.create_connection(("127.0.0.1", port), REPLY_TIMEOUT_S)
+    with tls.wrap_socket(plain, server_hostname="localhost") if tls else plain as client:
         client.sendall(request(port, path))
         return read_reply(client)
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.scenario import Bar, Judged, Sample, Scenario
+from lab.scenario import Bar, Compared, Judged, Sample, Scenario
 
 # Below this share of its core a server has idle wake-ups and small batches, which make each request dearer
 # than under full load.
@@ -49,6 +49,18 @@ METRICS: dict[str, Metric] = {
     "timeouts": Metric("timeouts", ".0f"),
     "slow_open": Metric("slow readers open", ".0f"),
     "slow_held": Metric("of them held by the server", ".0f"),
+    "resumed_share": Metric("resumed sessions %", ".1f", 100.0),
+    "phase_p99_us": Metric("p99 by the server's phases ms", ".3f", 1e-3),
+    "handshakes": Metric("handshakes/s", ",.0f"),
+    "overload": Metric("handshakes asked, of what the server can do", ".2f"),
+    "server_limit": Metric("processor the server may have %", ".0f", 100.0),
+    "grown_bytes": Metric("memory grown MB", ".1f", 1e-6),
+    "flood_mb_s": Metric("flood MB/s", ".2f"),
+    "closed": Metric("flooding connections closed", ",.0f"),
+    "close_s": Metric("longest flood until the close s", ".2f"),
+    "stalled": Metric("streams stalled", ",.0f"),
+    "refused_streams": Metric("streams refused, to be tried again", ",.0f"),
+    "not_resumed": Metric("sessions offered and not resumed", ",.0f"),
     "bytes_per_connection": Metric("bytes a connection", ",.0f"),
     "base_bytes": Metric("memory before MB", ".1f", 1e-6),
     "kept_per_connection": Metric("bytes a connection kept after the close", ",.0f"),
@@ -143,7 +155,7 @@ METRICS: dict[str, Metric] = {
 # What is divided by the same of another row.
 RATIOS = (
     *("cpu_us", "rps", "p99_us", "bytes_per_connection", "generator_cpu_us", "cpu_ms"),
-    *("queue_p99_us", "p99_app_us", "p99_file_us", "p99_kept_us"),
+    *("phase_p99_us", "queue_p99_us", "p99_app_us", "p99_file_us", "p99_kept_us"),
 )
 
 
@@ -166,15 +178,15 @@ class Results:
         samples = [taken for taken in self.samples.get(row, []) if taken]
         return [taken.values[metric] for taken in samples if metric in taken.values]
 
-    def ratios(self, metric: str, row: str, base: str) -> list[float]:
-        """Within each repetition, where both are numbers; the undisturbed ones, or all."""
+    def ratios(self, metric: str, row: str, base: str, compared: Compared = Compared.RATIO) -> list[float]:
+        """Within each repetition, where both are numbers, or differences; the undisturbed ones, or all."""
         pairs = [pair for pair in zip(self.samples.get(row, []), self.samples.get(base, [])) if all(pair)]
         calm = [pair for pair in pairs if not any(taken and taken.disturbed for taken in pair)]
         found = []
         for pair in calm or pairs:
             over, under = (taken.values.get(metric, math.nan) if taken else math.nan for taken in pair)
             if math.isfinite(over) and math.isfinite(under) and under > 0:
-                found.append(over / under)
+                found.append(over / under if compared is Compared.RATIO else over - under)
         return found
 
     @property
@@ -290,14 +302,17 @@ def write_json(path: Path, head: Sequence[str], done: Sequence[Results], found: 
 def _judge(results: Results, bar: Bar) -> Verdict:
     limit, word = (bar.at_most, "at most") if bar.at_most is not None else (bar.at_least, "at least")
     assert limit is not None, "a bar has one of the two limits"
-    subject = f"{metric_of(bar.metric).title} of {bar.row}" + (f" / {bar.base}" if bar.base else "")
+    subject = f"{metric_of(bar.metric).title} of {bar.row}" + (
+        f" {bar.compared.value} {bar.base}" if bar.base else ""
+    )
     # A ratio has no unit.
-    scale = 1.0 if bar.base else metric_of(bar.metric).scale
+    has_unit = bar.base is None or bar.compared is Compared.DIFFERENCE
+    scale = metric_of(bar.metric).scale if has_unit else 1.0
     text = f"{subject}: {word} {limit * scale:g}"
     if bar.judged is Judged.WORST:
         values = [] if bar.row in results.failures else results.all_values(bar.row, bar.metric)
     elif bar.base:
-        values = results.ratios(bar.metric, bar.row, bar.base)
+        values = results.ratios(bar.metric, bar.row, bar.base, bar.compared)
     else:
         values = results.values(bar.row, bar.metric)
     values = [value for value in values if math.isfinite(value)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -65,7 +66,8 @@ class Row:
     """One server in one setting.
 
     `tool` is the program that must be installed; `take` measures the row; `by` makes the load; `slow_readers`
-    clients are held open beside the load, each with a request for LARGE.
+    clients are held open beside the load, each with a request for LARGE. `tls` is how a server of HTTPS is
+    asked whether it is ready.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Row:
     connections: int = 64
     slow_readers: int = 0
     by: By = generator.run
+    tls: ssl.SSLContext | None = None
     take: Take = field(kw_only=True)
 
 
@@ -86,9 +89,16 @@ class Judged(Enum):
     WORST = "worst"
 
 
+class Compared(Enum):
+    """How a number of one row is set against that of another."""
+
+    RATIO = "/"
+    DIFFERENCE = "-"
+
+
 @dataclass(frozen=True)
 class Bar:
-    """A figure to reach: `metric` of `row`, over that of `base` when there is one."""
+    """A figure to reach: `metric` of `row`, over or less that of `base` when there is one."""
 
     metric: str
     row: str
@@ -96,6 +106,7 @@ class Bar:
     at_most: float | None = None
     at_least: float | None = None
     judged: Judged = Judged.MEDIAN
+    compared: Compared = Compared.RATIO
 
 
 def worst(metric: str, row: Row, at_most: float | None = None, at_least: float | None = None) -> Bar:

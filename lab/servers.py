@@ -74,9 +74,11 @@ def nginx(
     open_file_cache: str = "max=1000 inactive=600s",
     locations: str = "",
     tcp_nopush: str = "off",
+    listen: str = "",
 ) -> Command:
     """One worker; `sendfile` is on or off, the others are as in its manual. Its file cache is on
-    by default; `tcp_nopush`, which needs sendfile, puts head and file into one segment."""
+    by default; `tcp_nopush`, which needs sendfile, puts head and file into one segment; `listen` is
+    more of its listen line."""
     config = place.directory / "nginx.conf"
     # The worker must read a private directory of ours when it is started by root.
     user = "user root;" if os.geteuid() == 0 else ""
@@ -101,7 +103,7 @@ http {{
     # The default of 1,000 would close and open connections inside the measurement.
     keepalive_requests 1000000000;
     server {{
-        listen 127.0.0.1:{place.port} backlog=4096;
+        listen 127.0.0.1:{place.port} backlog=4096 {listen};
         root {place.www};
         {locations}
     }}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from lab import report, weighttp  # noqa: E402
 from lab.experiments import spec, tables  # noqa: E402
 from lab.experiments.command import flags  # noqa: E402
 from lab.experiments.tables import Finding, Findings  # noqa: E402
-from lab.scenario import Bar, Row, Sample, Scenario, worst  # noqa: E402
+from lab.scenario import Bar, Compared, Row, Sample, Scenario, worst  # noqa: E402
+from lab.tls import callers, floods, frames, h2load  # noqa: E402
 from lab.toolbox import Unusable  # noqa: E402
 
 SCENARIO = """
@@ -183,6 +185,114 @@ def test_reads_what_weighttp_prints() -> None:
     )
     assert (counted.responses, counted.faults, counted.cpu_s) == (99_998, 2, 1.5)
     assert counted.duration_s == pytest.approx(2.467893)
+
+
+def test_reads_what_h2load_prints() -> None:
+    counted = h2load.read(
+        "finished in 500.00ms, 15820.00 req/s, 16.20MB/s\n"
+        "requests: 31640 total, 31680 started, 31640 done, 31637 succeeded, 3 failed, 2 errored, 1 timeout\n",
+        cpu_s=1.5,
+    )
+    assert (counted.responses, counted.faults, counted.timeouts) == (31_637, 2, 1)
+    assert counted.duration_s == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", floods.FLOODS)
+def test_a_flood_begins_with_whole_frames_of_streams_that_a_client_may_open(name: str) -> None:
+    pieces = floods.FLOODS[name].pieces()
+    sent = b"".join(next(pieces, b"") for _ in range(3))
+    at = 0
+    while at < len(sent):
+        length, stream = (
+            int.from_bytes(sent[at + first : at + last], "big") for first, last in ((0, 3), (5, 9))
+        )
+        assert length <= 16_384 and (stream == 0 or stream % 2 == 1)
+        at += 9 + length
+    assert at == len(sent) > 0
+
+
+def test_a_request_over_http_2_is_what_the_h2_package_reads() -> None:
+    connection = pytest.importorskip("h2.connection")
+    config = pytest.importorskip("h2.config").H2Configuration(client_side=False, header_encoding="utf-8")
+    server = connection.H2Connection(config)
+    server.initiate_connection()
+    events = server.receive_data(frames.opening(4096) + frames.request(1, "/1k.txt"))
+    (head,) = [event.headers for event in events if hasattr(event, "headers")]
+    assert dict(head) == {":method": "GET", ":scheme": "http", ":path": "/1k.txt", ":authority": "localhost"}
+
+
+class ScriptedClient:
+    """Reads what a test has written down, then the end of the connection."""
+
+    session = None
+
+    def __init__(self, *came: frames.Frame) -> None:
+        self.came = list(came)
+
+    def coming(self, count: int) -> range:
+        return range(1, 1 + 2 * count, 2)
+
+    def begin(self, path: str, count: int) -> range:
+        return self.coming(count)
+
+    def frames(self) -> list[frames.Frame]:
+        if not self.came:
+            raise ConnectionResetError
+        return [self.came.pop(0)]
+
+
+def heads(stream: int) -> frames.Frame:
+    return frames.Frame(frames.HEADERS, frames.END_HEADERS, stream, bytes((frames.STATUS_200,)))
+
+
+def body(stream: int, length: int) -> frames.Frame:
+    return frames.Frame(frames.DATA, frames.END_STREAM, stream, b"x" * length)
+
+
+@pytest.mark.parametrize(
+    ("came", "answered", "refused", "lost"),
+    [
+        ([heads(1), body(1, 1024), heads(3), body(3, 1024)], 2, 0, []),
+        ([heads(1), body(1, 1024)], 1, 0, ["closed"]),
+        ([heads(1), body(1, 1000), heads(3), body(3, 1024)], 1, 0, ["wrong"]),
+        ([body(1, 1024), heads(3), body(3, 1024)], 1, 0, ["wrong"]),
+        (
+            [frames.Frame(frames.GOAWAY, 0, 0, bytes((0, 0, 0, 1) + (0,) * 4)), heads(1), body(1, 1024)],
+            1,
+            1,
+            [],
+        ),
+        ([frames.Frame(frames.GOAWAY, 0, 0, bytes((0, 0, 0, 1) + (0,) * 4))], 0, 1, ["closed"]),
+        ([frames.Frame(frames.RST_STREAM, 0, 3, bytes((0, 0, 0, 7))), heads(1), body(1, 1024)], 1, 1, []),
+        (
+            [frames.Frame(frames.RST_STREAM, 0, 3, bytes((0, 0, 0, 2))), heads(1), body(1, 1024)],
+            1,
+            0,
+            ["reset"],
+        ),
+    ],
+    ids=["all", "closed", "short", "no head", "goaway", "goaway and closed", "refused", "reset"],
+)
+def test_a_request_over_http_2_is_lost_unless_the_server_has_not_begun_it(
+    came: list[frames.Frame], answered: int, refused: int, lost: list[str]
+) -> None:
+    tally = callers.Tally()
+    caller = callers.Caller(0, "/", 2, 2, tally, threading.Event())
+    callers.Conversation(caller, ScriptedClient(*came)).run()  # type: ignore[arg-type]
+    assert (tally.answered, tally.refused_streams) == (answered, refused)
+    assert [fault["class"] for fault in tally.faults] == lost
+
+
+def test_a_figure_may_be_a_difference_within_each_repetition() -> None:
+    def row(name: str) -> Row:
+        return Row(name, "milepost", lambda box, place: pytest.fail("not started"), take=pytest.fail)
+
+    bar = Bar("p99_us", "storm", "alone", at_most=2000, compared=Compared.DIFFERENCE)
+    results = report.Results(Scenario("mine", "two rows", (row("storm"), row("alone")), (bar,)))
+    for name, p99_us in {"storm": (3000.0, 9000.0, 2500.0), "alone": (1000.0, 500.0, 1000.0)}.items():
+        results.samples[name] = [Sample({"p99_us": value}, 0.0) for value in p99_us]
+    (found,) = report.verdicts(results)
+    assert (found.text, found.measured) == ("p99 ms of storm - alone: at most 2", pytest.approx(2.0))
 
 
 def test_a_figure_is_judged_by_the_median_of_ratios_and_a_count_by_the_worst() -> None:

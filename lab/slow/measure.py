@@ -104,9 +104,13 @@ def paced(row: Row, box: Toolbox, ground: Ground) -> Sample:
             # Those whose reply the server could not yet hand to the kernel as a whole.
             values["held_back"] = float(sum(held < measure.HANDED_OVER_BYTES for held in unsent))
             values["client_bytes"] = memory.grown_bytes() / row.bad_clients.count
-    lag_us = counted["lag_p99_us"]
-    lagged = lag_us > LAG_FREE_US and lag_us > LAG_SHARE_MAX * counted["p99_us"]
-    return Sample(values, usage.foreign_share, lagged)
+    return Sample(values, usage.foreign_share, is_lagged(counted))
+
+
+def is_lagged(counted: dict[str, Any]) -> bool:
+    """Whether the generator of a constant rate was too late itself."""
+    lag_us: float = counted["lag_p99_us"]
+    return lag_us > LAG_FREE_US and lag_us > LAG_SHARE_MAX * counted["p99_us"]
 
 
 def fetched(row: Row, box: Toolbox, ground: Ground) -> Sample:
