@@ -129,6 +129,12 @@ impl Transport {
         }
     }
 
+    /// As `direct`, for the writer of the driver itself: under TLS the driver enciphers behind it, by its own buffers.
+    pub(crate) fn direct_of_driver(&self) -> Option<DirectSocket> {
+        let socket = self.plain_socket()?;
+        Some(DirectSocket::Plain(Arc::clone(socket)))
+    }
+
     /// Whether a handshake comes before the first byte.
     pub(crate) fn is_handshaking(&self) -> bool {
         matches!(self, Transport::Tls(stream) if stream.is_handshaking())

@@ -41,7 +41,7 @@ use crate::exchange::{Exchange, ExchangeRecord};
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, Rest};
-use crate::transport::{DirectSocket, Transport};
+use crate::transport::Transport;
 use config::typed::Rate;
 use ipc::stats::{Doing, Timeout};
 
@@ -500,11 +500,9 @@ impl H1 {
     ) -> Destination {
         let connection = &self.connection;
         let bandwidth = &connection.driver.shared.bandwidth;
-        let direct = match (&stream, connection.transport.plain_socket()) {
-            (_, Some(socket)) => Some(DirectSocket::Plain(Arc::clone(socket))),
-            (Some(_), None) => connection.transport.direct(),
-            // A driver enciphers behind the writer, by its own buffers.
-            (None, None) => None,
+        let direct = match stream {
+            Some(_) => connection.transport.direct(),
+            None => connection.transport.direct_of_driver(),
         };
         Destination {
             stream,
