@@ -91,6 +91,8 @@ def test_the_json_has_the_documented_fields_and_no_other(files: Milepost, tmp_pa
     maybe = {"kernel.COUNTER", "times.late", "remarks[].weight", "remarks[].word", "remarks[].text"}
     maybe |= {"times." + name for name in ("latency", "connect", "first_byte", "last_byte", "cycle")}
     maybe |= {"bad_clients[].lived", "asked.requests", "asked.requests[]", "server"}
+    # Of HTTP/2, and only where a server sends one.
+    maybe |= {"counts.goaways.CODE", "counts.resets.CODE"}
     ramp = bench(tmp_path, "-r", "2..4:200ms,4:100ms", files.url + "/1k.txt")
     files.count(ramp.counts["answered"])
     of_ramp = {documented(path) for path in fields(ramp.run)}

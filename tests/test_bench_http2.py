@@ -69,9 +69,7 @@ def test_a_rate_is_kept_over_streams(tmp_path: Path, serve: Callable[..., Milepo
     assert done.run["times"]["late"]["count"] >= 1
 
 
-def test_opens_connections_for_so_many_requests_each(
-    tmp_path: Path, serve: Callable[..., Milepost]
-) -> None:
+def test_opens_connections_for_so_many_requests_each(tmp_path: Path, serve: Callable[..., Milepost]) -> None:
     server = serve("--static", static(tmp_path))
     each = ("--http2", "-c", "2", "-m", "5", "--requests-per-connection", "5", "--close", "rst")
     done = bench(tmp_path, "-n", "100", *each, f"{server.url}/a.txt")

@@ -155,6 +155,7 @@ impl EventLoop<'_> {
             return false;
         };
         if connection.state == ConnectionState::Settling && http2.streams_max() > 0 {
+            self.has_settled = true;
             self.established(place, at);
             self.note_streams_max(place);
         }
@@ -296,11 +297,10 @@ impl EventLoop<'_> {
         };
         let is_last = http2.streams_len() == 0;
         if connection.state == ConnectionState::Settling {
+            // A server that has spoken HTTP/2 before may refuse a connection in plain words.
             match end {
-                ConnectionEnd::Violation => self.has_no_http2(place),
-                ConnectionEnd::GoAway(_) | ConnectionEnd::Gone => {
-                    self.fail(place, Failure::Connect, at);
-                }
+                ConnectionEnd::Violation if !self.has_settled => self.has_no_http2(place),
+                _ => self.fail(place, Failure::Connect, at),
             }
             return false;
         }

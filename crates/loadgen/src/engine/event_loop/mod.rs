@@ -98,6 +98,8 @@ struct EventLoop<'a> {
     receive_stamps: Option<ReceiveStamps>,
     burst: Burst,
     turn: Turn,
+    /// Whether a connection has been spoken to in HTTP/2 by the server.
+    has_settled: bool,
     /// What ends the run.
     fault: Option<Fault>,
 }
@@ -164,6 +166,7 @@ impl<'a> EventLoop<'a> {
                 _ => Burst::None,
             },
             turn: Turn::Goes,
+            has_settled: false,
             fault: None,
         })
     }

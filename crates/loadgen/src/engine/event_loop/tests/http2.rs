@@ -463,6 +463,35 @@ fn says_that_a_server_speaks_something_else() {
     assert!(text.contains("does not answer in HTTP/2"), "{text}");
 }
 
+#[test]
+fn a_connection_that_is_refused_in_plain_words_is_a_failure() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            thread::spawn(move || match number % 2 {
+                0 => attend_http2(stream, Arc::default(), &streams_max(9), &|_, peer| {
+                    answer_all(peer);
+                }),
+                _ => attend(stream, &Seen::default(), &|_, _| {
+                    Does::End(b"HTTP/1.1 503 Service Unavailable\r\n\r\n".to_vec())
+                }),
+            });
+        }
+    });
+    let mut plan = http2_plan(Address::Ip(address), 1);
+    plan.connections.len = 1;
+    plan.connections.requests_each = each(1);
+    plan.load = open(500.0);
+    plan.length.requests = Some(20);
+    let counts = run(&plan);
+    assert_eq!(
+        (counts.answered, counts.failures.connect),
+        (10, 10),
+        "{counts:?}"
+    );
+}
+
 fn tls_plan(protocols: &[&[u8]]) -> Plan {
     let mut config = (*Identity::plain().server(&[&version::TLS13])).clone();
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
