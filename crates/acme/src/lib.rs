@@ -27,6 +27,7 @@ mod lock;
 mod managed;
 mod name;
 mod order_limit;
+mod order_note;
 mod plan;
 mod renewal;
 mod renewal_info;
