@@ -12,8 +12,10 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import milepost
 import pytest
@@ -159,6 +161,50 @@ def test_check_and_status_say_which_certificates_there_are(
     assert "shop.example, *.shop.example" in server.done("status")
 
 
+def test_status_and_the_status_page_show_certificates_and_handshakes(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    flags = authority.flags("shop", "shop.example")
+    server = supervise(*flags, "--status-path", "/-/status", *automatic(authority.folder / "storage"))
+    context = authority.context(version="1.2")
+    first = meet(server, context)
+    assert meet(server, context, session=first.session).is_resumed
+
+    def page() -> dict[str, Any]:
+        with connect(server, context) as sock:
+            reply = Client(sock, server.count).ask("GET", "/-/status")
+        assert reply.status == 200
+        shown: dict[str, Any] = json.loads(reply.text)
+        return shown
+
+    def faults(told: dict[str, Any]) -> list[str]:
+        return [one["last_fault"] for one in told["certificates"] if one["last_fault"]]
+
+    for told in (page(), server.status()):
+        shop, local = told["certificates"]
+        assert (shop["names"], shop["is_automatic"]) == (["shop.example"], False)
+        assert (local["names"], local["is_automatic"]) == (["shop.localhost"], True)
+        assert (shop["issuer"], local["issuer"]) == ("Test Authority", "Milepost local authority")
+        assert local["days_left"] == 6
+        assert shop["days_left"] == (shop["ends_unix_s"] - int(time.time())) // 86_400
+        made = told["handshakes"]
+        assert made["full"] >= 2 and made["resumed"] == 1 and made["mean_cpu_seconds"] > 0, made
+        assert not faults(told)
+    assert "1 resumed, 0 failed" in server.done("status")
+    write(authority.folder / "shop.key", b"no key")
+    assert until(lambda: faults(page())), server.errors
+    for told in (page(), server.status()):
+        (fault,) = faults(told)
+        assert "there is no private key" in fault
+    assert "fault: certificates: `" in " ".join(server.done("status").split())
+    # A process that starts shows it too.
+    server.done("reload")
+    server.settled(1)
+    assert until(lambda: faults(page())), server.errors
+    authority.pair("shop", "shop.example")
+    assert until(lambda: not faults(page())), server.errors
+
+
 def test_clients_must_show_a_certificate_that_is_not_revoked(
     supervise: Callable[..., Supervised], authority: Authority
 ) -> None:
@@ -238,7 +284,7 @@ def test_keys_of_tickets_change_while_a_certificate_is_at_fault(
     assert all(resumes(server, context, second, 3))
 
 
-#: Takes a lease of a file (fcntl(2)): until the end of its input, or for 45 s, a process that opens the file waits.
+#: Takes a lease of a file (fcntl(2)): a process that opens it waits, until the end of the input or for 45 s.
 HOLD = """
 import fcntl, os, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use config::CertificateFault;
 use config::typed::{Tls, TlsFile};
+use supervisor::certificate_status;
 use supervisor::control::status::CertificateStatus;
 use tls::{CredentialFiles, Credentials, IdentityFault};
 
@@ -36,7 +37,7 @@ pub(crate) fn read(tls: &Tls) -> CredentialFiles {
 /// A line for each.
 pub(crate) fn lines(credentials: &Credentials) -> Vec<CertificateStatus> {
     let identities = credentials.identities.iter();
-    identities.map(CertificateStatus::from).collect()
+    identities.map(certificate_status).collect()
 }
 
 /// What is worth saying of their ends.

@@ -6,6 +6,7 @@
 //! of files that have changed.
 
 mod changes;
+mod shown;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,13 +20,14 @@ use serde::{Deserialize, Serialize};
 use telemetry::{Nanos, Stamp};
 use tls::{Credentials, TicketKeyRing};
 
-use super::control::status::CertificateStatus;
 use super::file_reader::{FileReader, PreparedCredentials};
 use super::generation::Generation;
 use super::process::ProcessState;
 use super::stderr::say;
 use super::{SLEEP_MAX, Supervisor, SupervisorEnvironment};
 use changes::RenewalState;
+
+pub use shown::certificate_status;
 
 /// Time that files have to answer. A generation that is to serve waits for its certificates for no longer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -42,12 +44,16 @@ pub(super) struct Certificates {
     /// What the reader watches.
     watched: Vec<PathBuf>,
     state: RenewalState,
+    /// Faults of files that were said, and are still there.
+    said: Vec<String>,
     /// Files are to be read, or are being read, since this moment.
     asked: Option<Instant>,
     /// That a file has not answered since this moment was said.
     hang_said: Option<Stamp>,
-    /// What is wrong with the files of the generation that serves, by their places in its configuration.
-    faults: Vec<(usize, String)>,
+    /// What was wrong with the files of this generation at the last look, by their places in its configuration.
+    faults: (u64, Vec<(usize, String)>),
+    /// Something has changed that status pages show.
+    pub(super) is_news: bool,
     reminder_due: Option<Instant>,
 }
 
@@ -329,6 +335,7 @@ impl Supervisor<'_> {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.credentials = Some(handed);
         }
+        self.certificates.is_news = true;
     }
 
     fn remind(&mut self, now: Instant) {
@@ -342,15 +349,6 @@ impl Supervisor<'_> {
         for text in lines.into_iter().flatten() {
             say(&text);
         }
-    }
-
-    /// The certificates of the generation that serves.
-    pub(super) fn certificate_lines(&self) -> Vec<CertificateStatus> {
-        let handed = self
-            .serving()
-            .and_then(|serving| serving.credentials.as_ref());
-        let identities = handed.map_or(&[][..], |handed| &handed.credentials.identities);
-        identities.iter().map(CertificateStatus::from).collect()
     }
 }
 

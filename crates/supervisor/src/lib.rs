@@ -86,6 +86,7 @@ use sockets::Sockets;
 use stderr::{say, talk};
 
 pub use argv::Program;
+pub use certificates::certificate_status;
 pub use file_reader::{CertificateFiles, PreparedCredentials};
 pub use plan::Overrides;
 pub use state_dir::in_state_dir;
@@ -501,6 +502,7 @@ impl<'s> Supervisor<'s> {
             };
             process.tell(SupervisorCommand::Begin(identity), fds);
             self.hand_challenges_to(&mut process);
+            self.show_certificates_to(&mut process);
             Ok(process)
         });
         match begun {

@@ -167,6 +167,7 @@ impl Supervisor<'_> {
         }
         self.watch_code();
         self.watch_certificates();
+        self.look_at_certificates();
     }
 
     fn tell_reloaded(&mut self, old: &Generation, request: ReloadRequest) {

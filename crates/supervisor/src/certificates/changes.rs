@@ -4,8 +4,9 @@
 //!        files change, and        still at fault after 1 s: it is said once
 //!        are at fault
 //! GOOD ─────────────────► CHANGING ────────────────────────────────────► FAULTY, looked at again each minute
-//!   ▲                        │                                             │
-//!   └────────────────────────┴────────── files are good: handed out ───────┘
+//!   ▲                        │  ▲                                          │ │
+//!   │                        │  └── another fault ─────────────────────────┘ │
+//!   └────────────────────────┴────────── files are good: handed out ─────────┘
 //! ```
 //! Renewers write the certificate and its key one after the other, so that files which do not fit each other are
 //! expected for a moment. Whatever is wrong with them, processes go on with what they have: each certificate for itself,
@@ -35,13 +36,26 @@ pub(super) enum RenewalState {
     Faulty(Instant),
 }
 
+/// What a look at files has found that are at fault.
+#[derive(Clone, Copy, Debug)]
+struct FaultyLook {
+    /// The time for the second file is over.
+    is_due: bool,
+    /// A fault that was not said.
+    has_news: bool,
+}
+
 impl RenewalState {
-    /// After a look at files that are at fault; says whether to say so. `is_due`: the time for the second file is over.
-    fn at_fault(self, is_due: bool, now: Instant) -> (Self, bool) {
+    /// After a look at files that are at fault; says whether to say so.
+    fn at_fault(self, look: FaultyLook, now: Instant) -> (Self, bool) {
+        let FaultyLook { is_due, has_news } = look;
         match self {
             RenewalState::Good => (RenewalState::Changing(now + RENEWAL_TIME), false),
             RenewalState::Changing(until) if !is_due => (RenewalState::Changing(until), false),
             RenewalState::Changing(_) => (RenewalState::Faulty(now + RETRY_INTERVAL), true),
+            RenewalState::Faulty(_) if has_news => {
+                (RenewalState::Changing(now + RENEWAL_TIME), false)
+            }
             RenewalState::Faulty(_) => (RenewalState::Faulty(now + RETRY_INTERVAL), false),
         }
     }
@@ -65,6 +79,7 @@ impl Supervisor<'_> {
             self.ask_changed_files(now);
         }
         self.remind(now);
+        self.show_certificates();
     }
 
     fn take_findings(&mut self, now: Instant) {
@@ -110,6 +125,11 @@ impl Supervisor<'_> {
         }
     }
 
+    /// A generation serves from now on: what is wrong with its files is shown.
+    pub(in super::super) fn look_at_certificates(&mut self) {
+        self.ask_changed_files(Instant::now());
+    }
+
     fn ask_changed_files(&mut self, now: Instant) {
         let own = self.generations.values();
         let own = own.filter(|one| one.credentials.is_some());
@@ -142,6 +162,8 @@ impl Supervisor<'_> {
             found.extend(worse);
             faults.extend(found.iter().map(|(_, fault)| fault.clone()));
             if self.plan.serving() == Some(id) {
+                let found = (id, found);
+                self.certificates.is_news |= self.certificates.faults != found;
                 self.certificates.faults = found;
             }
             let next = self.certificates.with_ticket_keys(&tls, read);
@@ -157,17 +179,28 @@ impl Supervisor<'_> {
     fn note_faults(&mut self, asked: Instant, faults: Vec<String>, now: Instant) {
         let own = &mut self.certificates;
         own.asked = own.asked.filter(|latest| *latest != asked);
+        // What was mended and breaks again is said again.
+        own.said.retain(|fault| faults.contains(fault));
         if faults.is_empty() {
             own.state = RenewalState::Good;
             return;
         }
         let is_due = own.state.due().is_some_and(|due| due <= asked);
-        let (state, is_said) = own.state.at_fault(is_due, now);
+        let news: Vec<&String> = faults
+            .iter()
+            .filter(|one| !own.said.contains(one))
+            .collect();
+        let look = FaultyLook {
+            is_due,
+            has_news: !news.is_empty(),
+        };
+        let (state, is_said) = own.state.at_fault(look, now);
         own.state = state;
         if is_said {
-            for fault in faults {
+            for fault in news {
                 say(&format!("{fault}: the certificates stay as they were"));
             }
+            own.said = faults;
         }
     }
 
@@ -245,28 +278,35 @@ mod tests {
     #[test]
     fn a_fault_is_said_once_when_the_second_file_has_not_come() {
         let start = Instant::now();
-        let (state, is_said) = RenewalState::Good.at_fault(false, start);
+        let look = |is_due, has_news| FaultyLook { is_due, has_news };
+        let (state, is_said) = RenewalState::Good.at_fault(look(false, true), start);
         assert_eq!(
             (state, is_said),
             (RenewalState::Changing(start + RENEWAL_TIME), false)
         );
         // Another change, still at fault: the time runs from the first.
         let soon = start + Duration::from_millis(300);
-        let (state, is_said) = state.at_fault(false, soon);
+        let (state, is_said) = state.at_fault(look(false, true), soon);
         assert_eq!(
             (state, is_said),
             (RenewalState::Changing(start + RENEWAL_TIME), false)
         );
         let late = start + RENEWAL_TIME;
-        let (state, is_said) = state.at_fault(true, late);
+        let (state, is_said) = state.at_fault(look(true, true), late);
         assert_eq!(
             (state, is_said),
             (RenewalState::Faulty(late + RETRY_INTERVAL), true)
         );
         for is_due in [true, false] {
-            let (_, is_said) = state.at_fault(is_due, late);
-            assert!(!is_said, "it was said");
+            let (same, is_said) = state.at_fault(look(is_due, false), late);
+            assert_eq!((same, is_said), (state, false));
         }
+        // Another file is at fault as well.
+        let (other, is_said) = state.at_fault(look(false, true), late);
+        assert_eq!(
+            (other, is_said),
+            (RenewalState::Changing(late + RENEWAL_TIME), false)
+        );
         assert_eq!(state.due(), Some(late + RETRY_INTERVAL));
         assert_eq!(RenewalState::Good.due(), None);
     }
