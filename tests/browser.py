@@ -1,7 +1,7 @@
 """Chromium without a window, driven through its debugging pipe: what a page loads, and when each part comes.
 
-Takes a folder for the browser's profile; gives the timings that a page has of its parts (Resource Timing), and
-pictures of it.
+Takes a folder for the browser's profile; gives the timings that a page has of its parts (Resource Timing),
+and pictures of it.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def client_pid(server: Milepost) -> int:
 
 @contextlib.contextmanager
 def silent() -> Iterator[int]:
-    """A port that accepts connections and says nothing: an authority waits for the answer to its challenge."""
+    """A port that accepts connections and says nothing: an authority waits there for its answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""Chromium over HTTPS: a page of sixty images comes over one connection, and no image waits unduly for another.
+"""Chromium over HTTPS: a page of sixty images comes over one connection.
 
 Run by `make conformance`, where chromium is installed.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, browser
 
+from browser import Browser, browser
 from serving import Milepost, free_port
 from test_frameworks_flask import SHOP
 
@@ -32,9 +32,7 @@ def bookshop(folder: Path, port: int) -> Milepost:
     words = ["--config", str(SHOP / "milepost.toml"), "--chdir", str(SHOP.parent.parent)]
     words += ["--domain", "shop.localhost", "--acme-storage", str(folder / "storage")]
     words += ["--access-log-format", "json"]
-    return Milepost(
-        folder, *words, bind=f"127.0.0.1:{port}", env={"BOOKSHOP_DATA": str(folder / "data")}
-    )
+    return Milepost(folder, *words, bind=f"127.0.0.1:{port}", env={"BOOKSHOP_DATA": str(folder / "data")})
 
 
 def test_sixty_images_come_over_one_connection(tmp_path: Path, chromium: Browser) -> None:
