@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import signal
 import socket
 import ssl
 import stat
@@ -231,6 +233,83 @@ def test_keeps_its_certificate_while_the_authority_is_down(site: Site) -> None:
         # It has lost its accounts as well.
         authority.start()
         assert until(has_changed(chain, kept), RETRIED_S), server.errors
+
+
+def client_pid(server: Milepost) -> int:
+    """The only process that obtains certificates, by its thread."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+
+    def is_client(pid: str) -> bool:
+        names = [name.read_text() for name in Path(f"/proc/{pid}/task").glob("*/comm")]
+        return "mp-renewal\n" in names
+
+    (pid,) = [int(pid) for pid in children if is_client(pid)]
+    return pid
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[int]:
+    """A port that accepts connections and says nothing: an authority waits there for its answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_process_that_dies_amid_an_order_has_failed_once(site: Site) -> None:
+    with silent() as http_port:
+        authority = site.authority(http_port=http_port)
+        authority.start()
+        with site.serving(authority, "--acme-challenges", "http-01") as server:
+            assert until(lambda: files(site.storage / "challenges")), server.errors
+            # At once: the authority waits for some seconds only.
+            os.kill(client_pid(server), signal.SIGKILL)
+            (record,) = files(site.storage / "retries")
+            assert json.loads(record.read_text())["is_under_way"]
+            told = "ended before the order was decided"
+            # Its lock is stale after 15 seconds.
+            assert until(lambda: told in server.errors, RETRIED_S), server.errors
+            assert "next try in 60 seconds" in server.errors
+            assert not json.loads(record.read_text())["is_under_way"]
+            assert until(lambda: status(server).get("failures") == 1), status(server)
+            assert authority.orders == 1
+            # What a process that was killed has left is swept when it is old.
+            for answer in files(site.storage / "challenges"):
+                answer.unlink()
+
+
+def test_an_upgrade_amid_an_order_goes_on_with_it(site: Site) -> None:
+    with silent() as http_port:
+        authority = site.authority(http_port=http_port)
+        authority.start()
+        with site.serving(authority, "--acme-challenges", "http-01") as server:
+            assert until(lambda: files(site.storage / "locks")), server.errors
+            assert until(lambda: files(site.storage / "challenges")), server.errors
+            old = client_pid(server)
+            server.process.send_signal(signal.SIGUSR2)
+            assert until(lambda: "upgraded from" in server.errors), server.errors
+            assert until(lambda: not Path(f"/proc/{old}").exists()), server.errors
+            # The lock and the note of the order were given back: the next process orders at once.
+            assert until(lambda: authority.orders == 2), server.errors
+            assert client_pid(server) != old
+            assert "ended before the order was decided" not in server.errors
+
+
+def test_a_start_mends_a_certificate_and_orders_another(site: Site) -> None:
+    authority = site.authority()
+    authority.start()
+    chain = site.chain(authority)
+    with site.serving(authority) as server:
+        assert until(is_issued(chain)), server.errors
+    whole = chain.read_text()
+    chain.write_text(whole[: len(whole) // 2])
+    with site.serving(authority) as server:
+        told = "a placeholder takes its place until a new certificate is issued"
+        assert server.errors.count(told) == 1
+        assert until(site.is_trusted(authority)), server.errors
+    assert authority.orders == 2
 
 
 def test_tries_again_on_staging_before_production(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,8 +12,10 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import milepost
 import pytest
@@ -158,6 +161,50 @@ def test_check_and_status_say_which_certificates_there_are(
     assert "shop.example, *.shop.example" in server.done("status")
 
 
+def test_status_and_the_status_page_show_certificates_and_handshakes(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    flags = authority.flags("shop", "shop.example")
+    server = supervise(*flags, "--status-path", "/-/status", *automatic(authority.folder / "storage"))
+    context = authority.context(version="1.2")
+    first = meet(server, context)
+    assert meet(server, context, session=first.session).is_resumed
+
+    def page() -> dict[str, Any]:
+        with connect(server, context) as sock:
+            reply = Client(sock, server.count).ask("GET", "/-/status")
+        assert reply.status == 200
+        shown: dict[str, Any] = json.loads(reply.text)
+        return shown
+
+    def faults(told: dict[str, Any]) -> list[str]:
+        return [one["last_fault"] for one in told["certificates"] if one["last_fault"]]
+
+    for told in (page(), server.status()):
+        shop, local = told["certificates"]
+        assert (shop["names"], shop["is_automatic"]) == (["shop.example"], False)
+        assert (local["names"], local["is_automatic"]) == (["shop.localhost"], True)
+        assert (shop["issuer"], local["issuer"]) == ("Test Authority", "Milepost local authority")
+        assert local["days_left"] == 6
+        assert shop["days_left"] == (shop["ends_unix_s"] - int(time.time())) // 86_400
+        made = told["handshakes"]
+        assert made["full"] >= 2 and made["resumed"] == 1 and made["mean_cpu_seconds"] > 0, made
+        assert not faults(told)
+    assert "1 resumed, 0 failed" in server.done("status")
+    write(authority.folder / "shop.key", b"no key")
+    assert until(lambda: faults(page())), server.errors
+    for told in (page(), server.status()):
+        (fault,) = faults(told)
+        assert "there is no private key" in fault
+    assert "fault: certificates: `" in " ".join(server.done("status").split())
+    # A process that starts shows it too.
+    server.done("reload")
+    server.settled(1)
+    assert until(lambda: faults(page())), server.errors
+    authority.pair("shop", "shop.example")
+    assert until(lambda: not faults(page())), server.errors
+
+
 def test_clients_must_show_a_certificate_that_is_not_revoked(
     supervise: Callable[..., Supervised], authority: Authority
 ) -> None:
@@ -212,6 +259,171 @@ def test_a_certificate_at_fault_keeps_no_other_from_being_renewed(
     assert meet(server, context, "shop.example").serial == old["shop.example"]
     authority.pair("shop", "shop.example")
     assert until(lambda: meet(server, context, "shop.example").serial != old["shop.example"])
+
+
+def test_keys_of_tickets_change_while_a_certificate_is_at_fault(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    lines = [subprocess.check_output(["openssl", "rand", "-base64", "48"]) for _ in range(2)]
+    keys = write(authority.folder / "tickets", lines[0])
+    flags = authority.flags("shop", "shop.example")
+    server = supervise(*flags, "--tls-ticket-keys", str(keys))
+    context = authority.context(version="1.2")
+    first = meet(server, context)
+    write(authority.folder / "shop.key", b"no key")
+    assert until(lambda: "the certificates stay as they were" in server.errors), server.errors
+    write(keys, lines[1])
+    assert until(lambda: "the keys of session tickets have changed" in server.errors), server.errors
+    assert until(lambda: not meet(server, context, session=first.session).is_resumed)
+    # And the other way round.
+    write(keys, b"no keys")
+    assert until(lambda: "line 1 is no key" in server.errors), server.errors
+    second = meet(server, context)
+    authority.pair("shop", "shop.example")
+    assert until(lambda: meet(server, context).serial != first.serial), server.errors
+    assert all(resumes(server, context, second, 3))
+
+
+#: Takes a lease of a file (fcntl(2)): a process that opens it waits, until the end of the input or for 45 s.
+HOLD = """
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+held = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def unanswering(path: Path) -> Iterator[None]:
+    """A file that does not answer, as on storage that hangs."""
+    words = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline() == b"held\n"
+        yield
+        holder.communicate()
+
+
+def test_a_file_that_does_not_answer_stops_nothing(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    server = supervise(*authority.flags("shop", "shop.example"))
+    context = authority.context()
+    old = meet(server, context).serial
+    fresh = authority.issue("shop.example")
+    with unanswering(authority.folder / "shop.key"):
+        write(authority.folder / "shop.pem", b"".join(blob.bytes() for blob in fresh.cert_chain_pems))
+        told = "has not answered for 5 s: the certificates stay as they were"
+        assert until(lambda: told in server.errors), server.errors
+        assert server.status()["certificates"][0]["names"] == ["shop.example"]
+        before = server.settled(1)
+        assert "serves with" in server.done("reload")
+        assert server.settled(1).isdisjoint(before)
+        assert meet(server, context).serial == old
+    assert until(lambda: "the files answer again" in server.errors), server.errors
+    authority.put("shop", fresh)
+    new = certificate(fresh).serial_number
+    assert until(lambda: meet(server, context).serial == new), server.errors
+    assert server.errors.count(f"{told} until it does") == 1
+
+
+def test_a_pipe_in_place_of_a_file_stops_nothing(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    server = supervise(*authority.flags("shop", "shop.example"))
+    context = authority.context()
+    old = meet(server, context).serial
+    for file in (authority.folder / "shop.pem", authority.folder / "shop.key"):
+        file.unlink()
+        os.mkfifo(file, 0o600)
+    assert until(lambda: "not a plain file" in server.errors), server.errors
+    assert server.status()["certificates"]
+    assert "serves with" in server.done("reload")
+    assert meet(server, context).serial == old
+    authority.pair("shop", "shop.example")
+    assert until(lambda: meet(server, context).serial != old), server.errors
+
+
+def test_a_reload_to_certificates_at_fault_is_refused(
+    supervise: Callable[..., Supervised], authority: Authority
+) -> None:
+    toml = tables("tls", table(authority.pair("shop", "shop.example")))
+    server = supervise(toml=toml)
+    context = authority.context()
+    old = meet(server, context).serial
+    other = authority.pair("other", "other.example")
+    config = server.folder / "milepost.toml"
+    config.write_text(tables("tls", table((other[0], authority.folder / "shop.key"))))
+    assert "the key is not that of the certificate" in server.refused("reload")
+    assert meet(server, context).serial == old
+    config.write_text(tables("tls", table(other)))
+    assert "serves with" in server.done("reload")
+    assert meet(server, context, "other.example").names == ["other.example"]
+
+
+def acme_clients(server: Supervised) -> list[int]:
+    """The processes that obtain certificates, by their threads."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+
+    def is_client(pid: str) -> bool:
+        try:
+            names = [name.read_text() for name in Path(f"/proc/{pid}/task").glob("*/comm")]
+        except OSError:
+            return False
+        return "mp-renewal\n" in names
+
+    return [int(pid) for pid in children if is_client(pid)]
+
+
+def automatic(storage: Path) -> list[str]:
+    """Flags of a server with a certificate of the local authority."""
+    return ["--domain", "shop.localhost", "--acme-storage", str(storage)]
+
+
+def test_an_upgrade_replaces_the_process_that_obtains_certificates(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    wheel = tmp_path / "wheel"
+    shutil.copytree(Path(milepost.__file__).parent, wheel / "milepost")
+    storage = tmp_path / "storage"
+    server = supervise(
+        *automatic(storage),
+        command=[sys.executable, "-m", "milepost"],
+        env={"PYTHONPATH": str(wheel)},
+    )
+    assert until(lambda: len(acme_clients(server)) == 1)
+    for _ in range(2):
+        (old,) = acme_clients(server)
+        server.done("upgrade")
+        server.settled(1)
+        assert until(lambda old=old: not Path(f"/proc/{old}").exists()), server.errors
+        assert until(lambda: len(acme_clients(server)) == 1), server.errors
+    (told,) = server.status()["automatic_certificates"]
+    assert told["name"] == "shop.localhost"
+    assert not [path for path in (storage / "locks").rglob("*") if path.is_file()]
+    assert "is started again" not in server.errors
+
+
+@pytest.mark.parametrize("fault", ["torn", "other key"])
+def test_a_start_mends_an_automatic_certificate(
+    supervise: Callable[..., Supervised], tmp_path: Path, fault: str
+) -> None:
+    storage = tmp_path / "storage"
+    chain = storage / "certificates/local/shop.localhost/chain.pem"
+    first = supervise(*automatic(storage))
+    whole = chain.read_text()
+    assert first.stop() == 0
+    if fault == "torn":
+        chain.write_text(whole[:-40])
+    else:
+        key = subprocess.check_output(["openssl", "genpkey", "-algorithm", "ED25519"], text=True)
+        chain.write_text(key + whole[whole.index("-----BEGIN CERT") :])
+    server = supervise(*automatic(storage))
+    (line,) = [line for line in server.errors.splitlines() if "cannot be used" in line]
+    assert line.startswith("milepost: certificates: `shop.localhost`: `")
+    assert "a new certificate of the local authority takes its place" in line
+    assert "shop.localhost, by Milepost local authority" in server.errors
 
 
 def test_certificates_change_under_load_without_a_lost_connection(

@@ -86,7 +86,7 @@ def test_an_address_speaks_https_and_says_so(server: Milepost) -> None:
         }
     server.stop()
     first, second = (line for line in server.lines if '"GET ' in line)
-    assert " tls=1.3 resumed=no handshake=0." in first
+    assert " tls=1.3 resumed=no handshake=" in first
     assert " tls=" not in second
 
 

@@ -14,9 +14,11 @@ import time
 from flask import Flask, Response, abort, jsonify, redirect, render_template, request, url_for
 
 import covers
+import paint
 import shelf
 
 SLOW_MS_MAX = 10_000
+BINDINGS = 5
 COVER_BYTES_MAX = 20 * 1024 * 1024
 
 # The server itself answers /static (see milepost.toml); Flask only keeps the rule so that
@@ -70,6 +72,21 @@ def cover(sha256: str) -> Response:
     """One uploaded image, by its SHA-256. Leaves by `wsgi.file_wrapper`, so by sendfile."""
     found = shelf.upload(sha256) or abort(404)
     return covers.send(found)
+
+
+@app.get("/window")
+def window() -> str:
+    """Sixty images on one page: every book in five bindings."""
+    return render_template("window.html", books=shelf.search(""), bindings=BINDINGS)
+
+
+@app.get("/window/<int:book_id>-<int:binding>.png")
+def painted(book_id: int, binding: int) -> Response:
+    """The cover of a book in one of its bindings."""
+    found = shelf.book(book_id)
+    if found is None or binding >= BINDINGS:
+        abort(404)
+    return Response(paint.cover(found["hue"], binding), mimetype="image/png")
 
 
 @app.get("/slow")

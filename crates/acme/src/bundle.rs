@@ -41,10 +41,20 @@ impl Held {
     /// # Errors
     /// What is wrong.
     pub(crate) fn read(pem: &str) -> Result<Held, String> {
-        let leaf = CertificateDer::pem_slice_iter(pem.as_bytes())
-            .next()
-            .ok_or("there is no certificate")?
+        // All of them: a file that was cut off may end within the second.
+        let chain: Vec<CertificateDer<'_>> = CertificateDer::pem_slice_iter(pem.as_bytes())
+            .collect::<Result<_, _>>()
             .map_err(|error| format!("no certificate in PEM: {error}"))?;
+        let unreadable = |der: &CertificateDer<'_>| {
+            let parsed = x509_parser::parse_x509_certificate(der);
+            parsed
+                .err()
+                .map(|error| format!("the certificate: {error}"))
+        };
+        if let Some(fault) = chain.iter().find_map(unreadable) {
+            return Err(fault);
+        }
+        let leaf = chain.into_iter().next().ok_or("there is no certificate")?;
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| format!("no key in PEM: {error}"))?;
         let key = KeyPair::try_from(&key).map_err(|error| format!("the key: {error}"))?;
@@ -67,10 +77,19 @@ impl Held {
     /// # Errors
     /// What is wrong.
     pub(crate) fn read_for(pem: &str, name: &str) -> Result<Held, String> {
-        let held = Held::read(pem)?;
-        if held.facts.issuer == PLACEHOLDER_NAME {
-            return Err("the certificate is a placeholder".to_owned());
+        let held = Held::read_served(pem, name)?;
+        match held.is_placeholder() {
+            true => Err("the certificate is a placeholder".to_owned()),
+            false => Ok(held),
         }
+    }
+
+    /// The same for what a name can be served with: a placeholder too.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn read_served(pem: &str, name: &str) -> Result<Held, String> {
+        let held = Held::read(pem)?;
         match (held.facts.names.iter()).any(|one| one.eq_ignore_ascii_case(name)) {
             true => Ok(held),
             false => Err(format!(
@@ -80,9 +99,9 @@ impl Held {
         }
     }
 
-    /// Whether a file can be served, a placeholder too.
-    pub(crate) fn is_whole(pem: &str) -> bool {
-        Held::read(pem).is_ok()
+    /// Nobody has issued it.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        self.facts.issuer == PLACEHOLDER_NAME
     }
 
     pub(crate) fn validity(&self) -> Validity {
@@ -180,8 +199,11 @@ mod tests {
             format!("{other_key}{other}"),
             "the certificate is for other.example",
         );
-        check(chain, "no key");
-        check(key, "no certificate");
+        check(chain.clone(), "no key");
+        check(key.clone(), "no certificate");
+        // Cut off within the second certificate.
+        let cut = &other[..other.len() / 2];
+        check(format!("{key}{chain}{cut}"), "no certificate in PEM");
         check(
             "-----BEGIN CERTIFICATE-----\nAAAA\n".to_owned(),
             "certificate",

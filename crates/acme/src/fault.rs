@@ -19,6 +19,8 @@ pub(crate) enum IssueFault {
     Storage(io::Error),
     /// Another process has taken the lock, because this one did not touch it in time.
     LockLost,
+    /// A process has ended amid an order.
+    Interrupted,
 }
 
 impl IssueFault {
@@ -47,6 +49,9 @@ impl fmt::Display for IssueFault {
             IssueFault::LockLost => {
                 f.write_str("another process took over, because this one had stood still")
             }
+            IssueFault::Interrupted => f.write_str(
+                "the process that had placed an order ended before the order was decided",
+            ),
         }
     }
 }

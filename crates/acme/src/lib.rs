@@ -27,6 +27,7 @@ mod lock;
 mod managed;
 mod name;
 mod order_limit;
+mod order_note;
 mod plan;
 mod renewal;
 mod renewal_info;
@@ -38,7 +39,7 @@ mod trust;
 
 pub use bundle::CertificateFacts;
 pub use directory_client::check_roots;
-pub use first_certificate::ensure_certificates;
+pub use first_certificate::{PLACEHOLDER_NAME, ensure_certificates, is_kept};
 pub use local_authority::{ROOT_NAME, root};
 pub use name::is_local;
 pub use plan::{Authority, ChallengeKind, Directory, NAMES_LEN_MAX, Plan};

@@ -106,6 +106,8 @@ impl ManagedName {
     pub(crate) fn state(&self, started: SystemTime, now: SystemTime) -> NameState {
         let facts = self.held.as_ref().map(|held| &held.facts);
         let authority = self.directory.as_ref().map_or("local", Directory::host);
+        // A first try that is under way has not failed.
+        let failed = self.retry.as_ref().filter(|retry| retry.failures > 0);
         NameState {
             name: self.name.clone(),
             authority: authority.to_owned(),
@@ -113,7 +115,7 @@ impl ManagedName {
             not_after_unix_s: facts.map(|facts| unix_s(facts.not_after)),
             next_try_unix_s: self.due(started, now).map(unix_s),
             failures: self.retry.as_ref().map_or(0, |retry| retry.failures),
-            last_error: self.retry.as_ref().map(|retry| retry.cause.clone()),
+            last_error: failed.map(|retry| retry.cause.clone()),
         }
     }
 }

@@ -31,11 +31,12 @@ use crate::local_authority;
 use crate::lock::{LOOK_EVERY, NameLock, TOUCH_EVERY};
 use crate::managed::ManagedName;
 use crate::order_limit::OrderLimit;
+use crate::order_note::OrderNote;
 use crate::plan::{Authority, Directory, NAMES_LEN_MAX, Plan};
 use crate::renewal_info;
 use crate::report::{NameState, Report, distance};
 use crate::retry::RetryRecord;
-use crate::storage::Storage;
+use crate::storage::{Storage, remove};
 use os::invariant;
 
 /// A certificate that is due again as soon as it is issued, by a wrong clock or a wrong authority, is left alone for
@@ -231,19 +232,42 @@ impl<'r, 'f> Renewals<'r, 'f> {
         if refreshed.is_ok() && !self.is_due(index, SystemTime::now()) {
             return;
         }
-        let obtained = match refreshed {
-            Ok(()) => touched(&mut lock, self.attempt(index)).await,
-            Err(error) => Err(error.into()),
+        if let Err(error) = refreshed {
+            return self.failed(index, &error.into(), SystemTime::now());
+        }
+        let name = &self.names[index];
+        if (name.retry.as_ref()).is_some_and(|record| record.is_under_way) {
+            // This process has the lock: whoever had begun is gone.
+            return self.failed(index, &IssueFault::Interrupted, SystemTime::now());
+        }
+        let note = match self.note_order(index) {
+            Ok(note) => note,
+            Err(error) => return self.failed(index, &error.into(), SystemTime::now()),
         };
+        let obtained = touched(&mut lock, self.attempt(index)).await;
         // Only the holder of the lock saves: a late one would put an old certificate over a new one.
         let saved = obtained.and_then(|pem| {
             lock.touch()?;
             self.save(index, &pem)
         });
+        if let Some(note) = note {
+            note.over();
+        }
         match saved {
             Ok(()) => self.succeeded(index),
             Err(fault) => self.failed(index, &fault, SystemTime::now()),
         }
+    }
+
+    /// The note that an order to an authority is under way.
+    fn note_order(&self, index: usize) -> io::Result<Option<OrderNote>> {
+        let name = &self.names[index];
+        let Some(directory) = &name.directory else {
+            return Ok(None);
+        };
+        let path = self.storage.retry(directory, &name.name);
+        let now = SystemTime::now();
+        OrderNote::write(&self.storage, path, name.retry.as_ref(), now).map(Some)
     }
 
     /// One try.
@@ -403,9 +427,59 @@ async fn touched<T>(
     }
 }
 
-fn remove(path: &std::path::Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::plan::ChallengeKind;
+    use crate::storage::read;
+
+    #[test]
+    fn an_order_without_an_end_is_a_failed_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Storage::new(dir.path());
+        storage.prepare().unwrap();
+        let plan = Plan {
+            names: vec!["shop.example".to_owned()],
+            authority: Authority {
+                // Nobody is asked: the try counts, and the next one waits.
+                directory: Directory::new("https://127.0.0.1:1/dir"),
+                staging: None,
+                email: None,
+                roots: None,
+                challenges: vec![ChallengeKind::Http01],
+            },
+            storage: dir.path().to_owned(),
+        };
+        let path = storage.retry(&plan.authority.directory, "shop.example");
+        let note = OrderNote::write(&storage, path.clone(), None, SystemTime::now()).unwrap();
+        // As in a process that is killed.
+        std::mem::forget(note);
+
+        let (stop, stopper) = UnixStream::pair().unwrap();
+        let mut stopper = Some(stopper);
+        let (mut lines, mut failures) = (Vec::new(), 0);
+        run(&plan, stop.into(), &mut |report| match report {
+            Report::Line(line) => lines.push(line),
+            Report::States(states) => {
+                failures = states[0].failures;
+                // Its end is the end of the loop.
+                drop(stopper.take());
+            }
+            Report::Challenges(_) => {}
+        })
+        .unwrap();
+        assert_eq!(failures, 1);
+        let [line] = lines.as_slice() else {
+            panic!("{lines:?}");
+        };
+        assert!(
+            line.contains("ended before the order was decided"),
+            "{line}"
+        );
+        assert!(line.contains("next try in 60 seconds"), "{line}");
+        let kept: RetryRecord = serde_json::from_str(&read(&path).unwrap().unwrap()).unwrap();
+        assert_eq!((kept.failures, kept.is_under_way), (1, false));
     }
 }

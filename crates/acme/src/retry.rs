@@ -30,6 +30,9 @@ pub(crate) struct RetryRecord {
     last: SystemTime,
     /// Why the last one failed.
     pub(crate) cause: String,
+    /// A further one was begun, and its end is not known. Without a holder of the name's lock, it failed.
+    #[serde(default)]
+    pub(crate) is_under_way: bool,
 }
 
 impl RetryRecord {
@@ -41,12 +44,30 @@ impl RetryRecord {
             first,
             last: now,
             cause,
+            is_under_way: false,
         }
+    }
+
+    /// The record while one more try is under way.
+    pub(crate) fn begun(before: Option<&RetryRecord>, now: SystemTime) -> Self {
+        let none = || RetryRecord {
+            failures: 0,
+            first: now,
+            last: now,
+            cause: String::new(),
+            is_under_way: true,
+        };
+        let under_way = |record: &RetryRecord| RetryRecord {
+            is_under_way: true,
+            ..record.clone()
+        };
+        before.map_or_else(none, under_way)
     }
 
     /// When the next try is due; `None`: never, until the next start. `started` is when this process started.
     pub(crate) fn next(&self, started: SystemTime, now: SystemTime) -> Option<SystemTime> {
-        if self.last > now + SKEW_MAX {
+        // The lock says whether it still is.
+        if self.is_under_way || self.last > now + SKEW_MAX {
             return Some(now);
         }
         let usual = self.last + self.wait();
@@ -82,7 +103,22 @@ mod tests {
             first: at(first),
             last: at(last),
             cause: "refused".to_owned(),
+            is_under_way: false,
         }
+    }
+
+    #[test]
+    fn a_try_without_an_end_counts_as_a_failure() {
+        let check = |before: Option<RetryRecord>, failures, wait: u64| {
+            let begun = RetryRecord::begun(before.as_ref(), at(100));
+            // Whoever has the lock looks after it.
+            assert_eq!(begun.next(at(0), at(101)), Some(at(101)));
+            let ended = RetryRecord::failed(Some(&begun), at(101), "ended".to_owned());
+            assert_eq!((ended.failures, ended.is_under_way), (failures, false));
+            assert_eq!(ended.next(at(0), at(101)), Some(at(101 + wait)));
+        };
+        check(None, 1, 1);
+        check(Some(record(3, 0, 50)), 4, 5);
     }
 
     #[test]

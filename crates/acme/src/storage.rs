@@ -9,7 +9,7 @@
 //!   challenges/tls-alpn-01/NAME              key and certificate for the handshake (RFC 8737 section 3)
 //!   local/root.pem, local/root-key.pem       the local authority
 //!   locks/AUTHORITY/NAME                     who works for a name just now
-//!   retries/AUTHORITY/NAME.json              failed tries in a row
+//!   retries/AUTHORITY/NAME.json              failed tries in a row; whether an order is under way
 //!   new/                                     files that are being written
 //! ```
 //!
@@ -161,6 +161,14 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
         ));
     }
     Ok(Some(text))
+}
+
+/// Removes a file; one that is not there is no fault.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Makes a folder for this user alone, with those above it.

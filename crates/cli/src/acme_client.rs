@@ -12,7 +12,7 @@ use acme::challenges::ChallengeTable;
 use acme::storage::Storage;
 use acme::{Authority, ChallengeKind, Directory, NameState, Plan, Report};
 use config::failure::{Failure, plain};
-use config::typed::{AcmeChallenge, AcmeConfig, Config};
+use config::typed::{AcmeChallenge, AcmeConfig, Config, TlsIdentity};
 use ipc::{Challenges, Channel, ManagedCertificate, ProcessEvent, payload};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -25,13 +25,13 @@ use crate::{DONE, environment};
 const OPEN_FILES: u64 = 256;
 
 /// Makes the storage folder, and what each name is served with until it has its first certificate, for the user that the
-/// server becomes.
+/// server becomes. Gives a line for each file there that could not be used.
 ///
 /// # Errors
 /// The folder cannot be used.
-pub(crate) fn prepare(config: &Config) -> Result<(), Message> {
+pub(crate) fn prepare(config: &Config) -> Result<Vec<String>, Message> {
     let Some(acme) = &config.acme else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let (user, group) = (&config.processes.user, &config.processes.group);
     let plan = plan(acme);
@@ -42,6 +42,12 @@ pub(crate) fn prepare(config: &Config) -> Result<(), Message> {
         let message = Message::from(Failure::from(&fault));
         message.within("certificates")
     })
+}
+
+/// Whether `prepare` makes or mends the file of this certificate.
+pub(crate) fn is_made(one: &TlsIdentity) -> bool {
+    let mut names = one.names.iter();
+    names.any(|name| !acme::is_kept(&one.cert, name))
 }
 
 /// Does what its order says, to the end.

@@ -35,7 +35,7 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     }
     if messages.is_empty() {
         let python = host.map(AppHost::describe);
-        let certificates = certificates::read(&config.tls).unwrap_or_default();
+        let certificates = certificates::read(&config.tls).whole().unwrap_or_default();
         let mut notes = understood.loaded.notes.clone();
         notes.extend(certificates::warnings(&certificates));
         message::data(&banner::summary(

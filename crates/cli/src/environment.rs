@@ -101,8 +101,8 @@ pub(crate) fn understood(
         has_ipv6: has_ipv6(),
         certificate_file: &acme_client::certificate_file,
         certificates: match certificate_files {
-            CertificateFiles::Checked => &certificates::faults,
-            CertificateFiles::HandedOver => &|_| Vec::new(),
+            CertificateFiles::Checked => Some(&certificates::faults),
+            CertificateFiles::HandedOver => None,
         },
     };
     Ok(understand(sources, &machine))

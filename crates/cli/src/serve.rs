@@ -15,7 +15,8 @@ use ipc::HANDOVER;
 use ipc::payload::Payload;
 use server::handler::Handler;
 use supervisor::{
-    self, Fresh, Handed, Overrides, Program, Serving, Succession, SupervisorEnvironment,
+    self, Fresh, Handed, Overrides, PreparedCredentials, Program, Serving, Succession,
+    SupervisorEnvironment,
 };
 
 use crate::banner::{self, Facts};
@@ -126,7 +127,11 @@ fn supervise(
         runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         reread: &reread,
         understand: &understand,
-        credentials: &certificates::read,
+        certificate_files: supervisor::CertificateFiles {
+            read: certificates::read,
+            prepare: prepared,
+        },
+        placeholder_issuer: acme::PLACEHOLDER_NAME,
         serving: &tell_serving,
         version: VERSION,
     };
@@ -135,7 +140,10 @@ fn supervise(
         None => {
             // Only a first start reads the settings here: a supervisor that succeeds another one has been given them.
             let fresh = first(matches)?;
-            acme_client::prepare(&fresh.loaded.config).map_err(|message| vec![message])?;
+            let lines = acme_client::prepare(&fresh.loaded.config);
+            for line in lines.map_err(|message| vec![message])? {
+                message::talk(&format!("milepost: certificates: {line}\n"));
+            }
             environment::raise_open_files(supervisor_files(&fresh.loaded.config));
             supervisor::run(fresh, around)
         }
@@ -157,28 +165,27 @@ fn supervisor_files(config: &Config) -> u64 {
     processes * drivers * addresses + processes * 8 + 256
 }
 
+/// With the files of certificates, as they are before the server makes or mends any.
 fn first(matches: &ArgMatches) -> Result<Fresh, Vec<Message>> {
     let sources = environment::sources(matches).map_err(|fault| vec![fault])?;
-    let (fresh, faults) = fresh(&sources)?;
-    match faults.is_empty() {
-        true => Ok(fresh),
-        false => Err(faults),
-    }
+    fresh(&sources, CertificateFiles::Checked)
 }
 
-/// What sources that were just read say, in the folder that they name; beside it what is wrong with the files of
-/// certificates, if nothing else is.
-fn fresh(sources: &Sources) -> Result<(Fresh, Vec<Message>), Vec<Message>> {
-    let understood = environment::understood(sources, CertificateFiles::Checked);
+/// What sources that were just read say, in the folder that they name.
+fn fresh(sources: &Sources, files: CertificateFiles) -> Result<Fresh, Vec<Message>> {
+    let understood = environment::understood(sources, files);
     let mut understood = understood.map_err(|fault| vec![fault])?;
-    if !understood.faults.is_empty() {
-        return Err(understood.all_faults().map(Message::from).collect());
+    let faults: Vec<Message> = match understood.faults.is_empty() {
+        true => understood
+            .certificate_faults
+            .iter()
+            .map(Message::from)
+            .collect(),
+        false => understood.all_faults().map(Message::from).collect(),
+    };
+    if !faults.is_empty() {
+        return Err(faults);
     }
-    let faults: Vec<Message> = understood
-        .certificate_faults
-        .iter()
-        .map(Message::from)
-        .collect();
     // gunicorn reads it without being told to.
     if sources.toml.is_none() && Path::new(GUNICORN_FILE).is_file() {
         understood.loaded.notes.push(format!(
@@ -190,13 +197,19 @@ fn fresh(sources: &Sources) -> Result<(Fresh, Vec<Message>), Vec<Message>> {
         sources: sources.clone(),
         failure: None,
     };
-    let certificate_faults = faults.iter().cloned().map(Failure::from).collect();
-    let fresh = Fresh {
+    Ok(Fresh {
         loaded: understood.loaded,
         payload,
-        certificate_faults,
-    };
-    Ok((fresh, faults))
+    })
+}
+
+/// The certificates of a configuration that was read anew.
+fn prepared(config: &Config) -> Result<PreparedCredentials, Vec<Failure>> {
+    let notes = acme_client::prepare(config).map_err(|message| vec![Failure::from(message)])?;
+    let read = certificates::read(&config.tls).whole();
+    let credentials =
+        read.map_err(|faults| faults.into_iter().map(Failure::from).collect::<Vec<_>>())?;
+    Ok(PreparedCredentials { credentials, notes })
 }
 
 /// The same sources as at the start, in the folder of the start; when they are not good, the working
@@ -227,9 +240,7 @@ fn read_again(
                 sources.flags.push(config::FlagText { key, text });
             }
         }
-        let fresh = fresh(&sources)?.0;
-        acme_client::prepare(&fresh.loaded.config).map_err(|message| vec![message])?;
-        Ok(fresh)
+        fresh(&sources, CertificateFiles::HandedOver)
     };
     read().map_err(|messages| {
         if let Some(before) = before {

@@ -56,8 +56,9 @@ pub struct Machine<'m> {
     pub certificate_file: &'m dyn Fn(&AcmeConfig, &str) -> PathBuf,
     /// Sockets of IPv6 can be made.
     pub has_ipv6: bool,
-    /// Whether certificates, keys and what belongs to them can be used; all that is wrong with their files.
-    pub certificates: &'m dyn Fn(&Tls) -> Vec<CertificateFault>,
+    /// Whether certificates, keys and what belongs to them can be used; all that is wrong with their files. `None`:
+    /// neither they nor their storage are looked at, which may not answer.
+    pub certificates: Option<&'m dyn Fn(&Tls) -> Vec<CertificateFault>>,
 }
 
 /// What has been brought together, and what is wrong with it.

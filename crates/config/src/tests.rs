@@ -86,7 +86,7 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         storage_dir: &|user| Some(format!("/state/{user}").into()),
         has_ipv6: true,
         certificate_file: &|acme, name| acme.storage.join(name),
-        certificates: &certificates,
+        certificates: Some(&certificates),
     })
 }
 

@@ -71,6 +71,9 @@ pub enum SupervisorCommand {
     /// Answer these challenges of certificate authorities, and no others, from now on; with one descriptor: the file of
     /// all of them (`Challenges` as JSON).
     TakeChallenges,
+    /// Show on the status page how certificates stand; with one descriptor: the file of them (`Vec<CertificateStatus>` as
+    /// JSON).
+    TakeCertificates,
     /// Say, with `ProcessEvent::Confirmed` and this number, when whoever accepts has come to all that was told before.
     Confirm(u64),
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.

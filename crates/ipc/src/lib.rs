@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod acme;
+mod certificate;
 mod channel;
 pub mod listen;
 pub mod payload;
@@ -15,6 +16,7 @@ pub mod stats;
 pub mod unix_listen;
 
 pub use acme::{Challenges, ManagedCertificate};
+pub use certificate::CertificateStatus;
 pub use channel::{
     Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
     ReceivedMessage, Role, SupervisorCommand,

@@ -52,6 +52,12 @@ impl AcmeClient {
         &self.states
     }
 
+    /// Why the last try for a name failed.
+    pub(super) fn last_error(&self, name: &str) -> Option<String> {
+        let state = self.states.iter().find(|one| one.name == name)?;
+        state.last_error.clone()
+    }
+
     /// What the supervisor waits for.
     pub(super) fn watched(&self) -> Option<PollFd<'_>> {
         let (process, _) = self.process.as_ref()?;
@@ -169,7 +175,10 @@ impl Supervisor<'_> {
                 return;
             };
             match received.message {
-                ProcessEvent::Certificate(state) => self.acme_client.note(state),
+                ProcessEvent::Certificate(state) => {
+                    self.acme_client.note(state);
+                    self.certificates.is_news = true;
+                }
                 ProcessEvent::Challenges => {
                     self.acme_client.challenges = received.fds.into_iter().next();
                     self.hand_out_challenges();

@@ -1,38 +1,36 @@
 //! Certificates and keys of session tickets: read when a generation is made and when their files change, handed to all
 //! processes of the generation.
 //!
-//! ```text
-//!        files change, and        still at fault after 1 s: it is said once
-//!        are at fault
-//! GOOD ─────────────────► CHANGING ────────────────────────────────────► FAULTY, looked at again each minute
-//!   ▲                        │                                             │
-//!   └────────────────────────┴────────── files are good: handed out ───────┘
-//! ```
-//! Renewers write the certificate and its key one after the other, so that files which do not fit each other are
-//! expected for a moment. Whatever is wrong with them, processes go on with what they have.
+//! The first generation's are read by this thread, before anything serves. All later ones are read by `file_reader`:
+//! a generation that is to serve waits for them for a bounded time, and nothing else does. `changes` says what becomes
+//! of files that have changed.
+
+mod changes;
+mod shown;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use config::failure::{Failure, StartFault, plain};
-use config::typed::{Config, KeyPassword, Tls, TlsIdentity};
+use config::typed::{Config, KeyPassword, Tls};
 use ipc::{Role, SupervisorCommand, payload};
 use serde::{Deserialize, Serialize};
-use tls::{Credentials, Identity, TicketKeyRing, Validity};
+use telemetry::{Nanos, Stamp};
+use tls::{Credentials, TicketKeyRing};
 
-use super::control::status::CertificateStatus;
-use super::file_watcher::FileWatcher;
+use super::file_reader::{FileReader, PreparedCredentials};
 use super::generation::Generation;
 use super::process::ProcessState;
 use super::stderr::say;
 use super::{SLEEP_MAX, Supervisor, SupervisorEnvironment};
+use changes::RenewalState;
 
-/// Time between the two files of one renewal, at most.
-const RENEWAL_TIME: Duration = Duration::from_secs(1);
-/// Time between two looks at files that stay at fault, where nothing reports a change.
-const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+pub use shown::certificate_status;
+
+/// Time that files have to answer. A generation that is to serve waits for its certificates for no longer.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Time between two lines about certificates that end soon.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(86_400);
 
@@ -41,21 +39,22 @@ const REMINDER_INTERVAL: Duration = Duration::from_secs(86_400);
 pub(super) struct Certificates {
     /// Keys of session tickets, from the first generation with TLS on, through all later ones.
     ring: Option<TicketKeyRing>,
-    watcher: Option<FileWatcher>,
-    /// What it watches.
+    /// From the first generation with TLS on.
+    reader: Option<FileReader>,
+    /// What the reader watches.
     watched: Vec<PathBuf>,
     state: RenewalState,
+    /// Faults of files that were said, and are still there.
+    said: Vec<String>,
+    /// Files are to be read, or are being read, since this moment.
+    asked: Option<Instant>,
+    /// That a file has not answered since this moment was said.
+    hang_said: Option<Stamp>,
+    /// What was wrong with the files of this generation at the last look, by their places in its configuration.
+    faults: (u64, Vec<(usize, String)>),
+    /// Something has changed that status pages show.
+    pub(super) is_news: bool,
     reminder_due: Option<Instant>,
-}
-
-/// See the drawing above.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum RenewalState {
-    #[default]
-    Good,
-    /// With the moment of the next look.
-    Changing(Instant),
-    Faulty(Instant),
 }
 
 /// The credentials of a generation, and the file that its processes read them from.
@@ -83,25 +82,6 @@ impl HandedCredentials {
     }
 }
 
-impl RenewalState {
-    /// After a look at files that are at fault; says whether to say so. `is_due`: the time for the second file is over.
-    fn at_fault(self, is_due: bool, now: Instant) -> (Self, bool) {
-        match self {
-            RenewalState::Good => (RenewalState::Changing(now + RENEWAL_TIME), false),
-            RenewalState::Changing(until) if !is_due => (RenewalState::Changing(until), false),
-            RenewalState::Changing(_) => (RenewalState::Faulty(now + RETRY_INTERVAL), true),
-            RenewalState::Faulty(_) => (RenewalState::Faulty(now + RETRY_INTERVAL), false),
-        }
-    }
-
-    fn due(self) -> Option<Instant> {
-        match self {
-            RenewalState::Good => None,
-            RenewalState::Changing(at) | RenewalState::Faulty(at) => Some(at),
-        }
-    }
-}
-
 impl Certificates {
     /// Reads the credentials of the first generation.
     ///
@@ -115,10 +95,11 @@ impl Certificates {
         if generation.config.tls.identities.is_empty() {
             return Ok(own);
         }
-        let read = (around.credentials)(&generation.config.tls);
-        let read = read.map_err(|failures| {
-            let first = failures.into_iter().next().unwrap_or_default();
-            StartFault::new("cannot use the certificates", first.message)
+        let read = (around.certificate_files.read)(&generation.config.tls);
+        let read = read.whole().map_err(|faults| {
+            let first = faults.into_iter().next().map(Failure::from);
+            let cause = first.unwrap_or_default().message;
+            StartFault::new("cannot use the certificates", cause)
         })?;
         let given = own.give(generation, read);
         given.map_err(|error| StartFault::of_io("cannot keep the certificates", &error))?;
@@ -152,21 +133,40 @@ impl Certificates {
 
     /// When to look, although nothing is readable.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        let scan = self.watcher.as_ref().map(|watcher| {
-            let left = watcher.deadline().since(telemetry::now());
-            now + Duration::from_nanos(left.0).min(SLEEP_MAX)
-        });
         let turn = self.ring.as_ref().map(|ring| {
             let left = Duration::from_secs(ring.next_turn().saturating_sub(unix_now()));
             now + left.min(SLEEP_MAX)
         });
-        let all = [scan, turn, self.state.due(), self.reminder_due];
+        // While files are read, there is nothing to look at yet.
+        let look = self.state.due().filter(|_| self.asked.is_none());
+        let all = [self.hang_due(now), turn, look, self.reminder_due];
         all.into_iter().flatten().min()
     }
 
-    /// Readable with a change.
-    pub(super) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.watcher.as_ref().and_then(FileWatcher::fd)
+    /// When a file has not answered in time; none where that was said.
+    fn hang_due(&self, now: Instant) -> Option<Instant> {
+        let since = self.reader.as_ref()?.busy_since()?;
+        let waited = telemetry::now().since(since);
+        (self.hang_said != Some(since)).then(|| now + ANSWER_TIME.saturating_sub(span(waited)))
+    }
+
+    /// Files do not answer.
+    fn is_hanging(&self) -> bool {
+        let since = self.reader.as_ref().and_then(FileReader::busy_since);
+        since.is_some_and(|since| span(telemetry::now().since(since)) >= ANSWER_TIME)
+    }
+
+    /// Readable with a finding.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.reader.as_ref().map(FileReader::fd)
+    }
+
+    fn reader(&mut self, around: &SupervisorEnvironment<'_>) -> io::Result<&FileReader> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => FileReader::start(around.certificate_files)?,
+        };
+        Ok(self.reader.insert(reader))
     }
 
     /// With the keys of session tickets that this server makes, unless they are read from a file.
@@ -184,33 +184,73 @@ impl Certificates {
 }
 
 impl Supervisor<'_> {
-    /// The credentials of a generation that is to serve. `faults`: what is wrong with the files; a generation with the
-    /// same settings as the one that serves goes on with its certificates.
-    pub(super) fn renew_credentials(
+    /// Has the credentials of a generation read, which is to serve. It starts no process before they are there.
+    pub(super) fn ask_credentials(
         &mut self,
         generation: &mut Generation,
-        faults: Vec<Failure>,
     ) -> Result<(), Vec<Failure>> {
-        let tls = &generation.config.tls;
-        if tls.identities.is_empty() {
+        if generation.config.tls.identities.is_empty() {
             return Ok(());
         }
-        let read = match faults.is_empty() {
-            true => (self.around.credentials)(tls),
-            false => Err(faults),
+        let now = Instant::now();
+        let patience = match self.certificates.is_hanging() {
+            true => Duration::ZERO,
+            false => ANSWER_TIME,
         };
+        let reader = self.certificates.reader(&self.around);
+        let reader = reader
+            .map_err(|error| vec![Failure::new(format!("certificates: {}", plain(&error)))])?;
+        reader.prepare(generation.id, generation.config.clone());
+        generation.awaited_until = Some(now + patience);
+        Ok(())
+    }
+
+    /// The credentials of a generation were read. One with the same settings as the one that serves goes on with its
+    /// certificates, whatever is wrong with the files.
+    pub(super) fn credentials_read(
+        &mut self,
+        id: u64,
+        read: Result<PreparedCredentials, Vec<Failure>>,
+    ) {
+        let Some(mut generation) = self.generations.remove(&id) else {
+            return;
+        };
+        let given = self.give_read(&mut generation, read);
+        generation.awaited_until = None;
+        self.generations.insert(id, generation);
+        if let Err(failures) = given {
+            self.next_lacks(&failures);
+        }
+    }
+
+    fn give_read(
+        &mut self,
+        generation: &mut Generation,
+        read: Result<PreparedCredentials, Vec<Failure>>,
+    ) -> Result<(), Vec<Failure>> {
+        let tls = &generation.config.tls;
         let serving = self.serving().filter(|serving| {
             let old = &serving.config.tls;
             (&old.identities, &old.ticket_keys) == (&tls.identities, &tls.ticket_keys)
         });
         let kept =
             serving.and_then(|serving| Some(serving.credentials.as_ref()?.credentials.clone()));
+        let stays = |fault: &str| format!("{fault}: the certificates stay as they were");
         let credentials = match (read, kept) {
-            (Ok(read), _) => read,
+            (Ok(read), None) => {
+                generation.notes.extend(read.notes);
+                read.credentials
+            }
+            (Ok(read), Some(kept)) => {
+                generation.notes.extend(read.notes);
+                // An operator who reloads may want a certificate that has expired, but no placeholder.
+                let (credentials, worse) = self.not_placeholders(&kept, read.credentials);
+                let notes = worse.iter().map(|(_, fault)| stays(fault));
+                generation.notes.extend(notes);
+                credentials
+            }
             (Err(failures), Some(kept)) => {
-                let faults = failures.iter().map(|failure| &failure.message);
-                let notes =
-                    faults.map(|fault| format!("{fault}: the certificates stay as they were"));
+                let notes = failures.iter().map(|failure| stays(&failure.message));
                 generation.notes.extend(notes);
                 kept
             }
@@ -237,39 +277,20 @@ impl Supervisor<'_> {
         let mut files: Vec<PathBuf> = all.flat_map(|one| files_of(&one.config)).collect();
         files.sort();
         files.dedup();
-        let own = &mut self.certificates;
         let has_some = !files.is_empty();
-        if own.watched != files {
-            let now = telemetry::now();
-            own.watcher = has_some.then(|| FileWatcher::new(&[], &files, now));
-            own.watched = files;
-            own.state = RenewalState::Good;
+        if self.certificates.watched != files {
+            self.certificates.watched.clone_from(&files);
+            self.certificates.state = RenewalState::Good;
+            match self.certificates.reader(&self.around) {
+                Ok(reader) => reader.watch(files),
+                Err(error) => say(&format!("cannot watch the certificates: {}", plain(&error))),
+            }
         }
+        let own = &mut self.certificates;
         own.reminder_due = match own.reminder_due {
             None if has_some => Some(Instant::now() + REMINDER_INTERVAL),
             due => due.filter(|_| has_some),
         };
-    }
-
-    /// Does what is due: files that have changed, keys that are to be turned, certificates that end soon.
-    pub(super) fn look_after_certificates(&mut self, now: Instant) {
-        self.turn_ticket_keys();
-        let own = &mut self.certificates;
-        let mut has_changed = false;
-        if let Some(watcher) = &mut own.watcher {
-            has_changed = watcher.changed(telemetry::now()).is_some();
-            if let Some(warning) = watcher.warning() {
-                say(&format!("certificates: {warning}"));
-            }
-        }
-        let is_due = own.state.due().is_some_and(|due| due <= now);
-        if has_changed || is_due {
-            self.take_changed_files(is_due, now);
-        }
-        if self.certificates.reminder_due.is_some_and(|due| due <= now) {
-            self.certificates.reminder_due = Some(now + REMINDER_INTERVAL);
-            self.remind();
-        }
     }
 
     fn turn_ticket_keys(&mut self) {
@@ -290,78 +311,6 @@ impl Supervisor<'_> {
                 let next = handed.credentials.clone().with_ticket_keys(keys.clone());
                 self.hand_out(id, next);
             }
-        }
-    }
-
-    fn take_changed_files(&mut self, is_due: bool, now: Instant) {
-        let mut faults = Vec::new();
-        let ids: Vec<u64> = self.generations.keys().copied().collect();
-        for id in ids {
-            let Some(generation) = self.generations.get(&id) else {
-                continue;
-            };
-            let Some(handed) = &generation.credentials else {
-                continue;
-            };
-            let tls = generation.config.tls.clone();
-            let old = handed.credentials.clone();
-            let read = (self.around.credentials)(&tls);
-            let read = read.unwrap_or_else(|failures| {
-                faults.extend(failures);
-                self.read_each(&tls, &old)
-            });
-            let (read, worse) = not_worse(&old, read);
-            faults.extend(worse);
-            let next = self.certificates.with_ticket_keys(&tls, read);
-            if next != old {
-                // First: whoever reads the line may connect at once.
-                self.hand_out(id, next.clone());
-                say(&changed(&old, &next));
-            }
-        }
-        let own = &mut self.certificates;
-        if faults.is_empty() {
-            own.state = RenewalState::Good;
-            return;
-        }
-        let (state, is_said) = own.state.at_fault(is_due, now);
-        own.state = state;
-        if is_said {
-            for fault in faults {
-                say(&format!(
-                    "{}: the certificates stay as they were",
-                    fault.message
-                ));
-            }
-        }
-    }
-
-    /// What can be used of files of which some are at fault: a certificate at fault keeps no other one from being
-    /// renewed.
-    fn read_each(&self, tls: &Tls, old: &Credentials) -> Credentials {
-        let alone = |one: &TlsIdentity| Tls {
-            identities: vec![one.clone()],
-            ticket_keys: None,
-            ..tls.clone()
-        };
-        let read = tls.identities.iter();
-        let read = read.map(|one| {
-            (self.around.credentials)(&alone(one))
-                .ok()?
-                .identities
-                .pop()
-        });
-        let read: Vec<_> = read.collect();
-        // None of them alone: they do not go together, or the keys of session tickets are at fault.
-        if read.iter().all(Option::is_some) {
-            return old.clone();
-        }
-        let both = read.into_iter().zip(&old.identities);
-        Credentials {
-            identities: both
-                .map(|(read, old)| read.unwrap_or_else(|| old.clone()))
-                .collect(),
-            ..old.clone()
         }
     }
 
@@ -386,41 +335,21 @@ impl Supervisor<'_> {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.credentials = Some(handed);
         }
+        self.certificates.is_news = true;
     }
 
-    fn remind(&self) {
-        let handed = self
-            .serving()
-            .and_then(|serving| serving.credentials.as_ref());
-        if let Some(handed) = handed {
-            ending(&handed.credentials)
-                .iter()
-                .for_each(|text| say(text));
+    fn remind(&mut self, now: Instant) {
+        if self.certificates.reminder_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.certificates.reminder_due = Some(now + REMINDER_INTERVAL);
+        let serving = self.serving();
+        let handed = serving.and_then(|serving| serving.credentials.as_ref());
+        let lines = handed.map(|handed| ending(&handed.credentials));
+        for text in lines.into_iter().flatten() {
+            say(&text);
         }
     }
-
-    /// The certificates of the generation that serves.
-    pub(super) fn certificate_lines(&self) -> Vec<CertificateStatus> {
-        let handed = self
-            .serving()
-            .and_then(|serving| serving.credentials.as_ref());
-        let identities = handed.map_or(&[][..], |handed| &handed.credentials.identities);
-        identities.iter().map(CertificateStatus::from).collect()
-    }
-}
-
-/// A certificate that has expired takes the place of none that has not: the old one stays, and that is a fault.
-fn not_worse(old: &Credentials, mut read: Credentials) -> (Credentials, Vec<Failure>) {
-    let now = unix_now();
-    let is_expired = |one: &Identity| one.facts.validity(now) == Validity::Expired;
-    let mut faults = Vec::new();
-    for (read, old) in read.identities.iter_mut().zip(&old.identities) {
-        if is_expired(read) && !is_expired(old) {
-            faults.push(Failure::new(read.warning(now).unwrap_or_default()));
-            *read = old.clone();
-        }
-    }
-    (read, faults)
 }
 
 /// What is worth saying of the ends of certificates.
@@ -428,16 +357,6 @@ fn ending(credentials: &Credentials) -> Vec<String> {
     let now = unix_now();
     let identities = credentials.identities.iter();
     identities.filter_map(|one| one.warning(now)).collect()
-}
-
-fn changed(old: &Credentials, next: &Credentials) -> String {
-    let fresh = next.identities.iter().zip(&old.identities);
-    let fresh = fresh.filter(|(next, old)| next != old);
-    let said: Vec<String> = fresh.map(|(next, _)| next.summary()).collect();
-    match said.is_empty() {
-        true => "the keys of session tickets have changed".to_owned(),
-        false => format!("certificates have changed: {}", said.join("; ")),
-    }
 }
 
 /// All files that certificates are made of.
@@ -458,6 +377,10 @@ fn files_of(config: &Config) -> Vec<PathBuf> {
     files
 }
 
+fn span(Nanos(nanos): Nanos) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
 fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
@@ -465,36 +388,9 @@ fn unix_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use config::typed::TlsIdentity;
 
-    #[test]
-    fn a_fault_is_said_once_when_the_second_file_has_not_come() {
-        let start = Instant::now();
-        let (state, is_said) = RenewalState::Good.at_fault(false, start);
-        assert_eq!(
-            (state, is_said),
-            (RenewalState::Changing(start + RENEWAL_TIME), false)
-        );
-        // Another change, still at fault: the time runs from the first.
-        let soon = start + Duration::from_millis(300);
-        let (state, is_said) = state.at_fault(false, soon);
-        assert_eq!(
-            (state, is_said),
-            (RenewalState::Changing(start + RENEWAL_TIME), false)
-        );
-        let late = start + RENEWAL_TIME;
-        let (state, is_said) = state.at_fault(true, late);
-        assert_eq!(
-            (state, is_said),
-            (RenewalState::Faulty(late + RETRY_INTERVAL), true)
-        );
-        for is_due in [true, false] {
-            let (_, is_said) = state.at_fault(is_due, late);
-            assert!(!is_said, "it was said");
-        }
-        assert_eq!(state.due(), Some(late + RETRY_INTERVAL));
-        assert_eq!(RenewalState::Good.due(), None);
-    }
+    use super::*;
 
     #[test]
     fn watches_every_file_of_a_certificate() {

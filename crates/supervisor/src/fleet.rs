@@ -34,6 +34,8 @@ pub(super) struct Slots<'f> {
     pub(super) lives: &'f [RestartHistory],
     /// Of the process that forks the others, where one does.
     pub(super) template: Option<&'f RestartHistory>,
+    /// Something is waited for before any process is started.
+    pub(super) is_awaited: bool,
     /// Time that a start may take.
     pub(super) start_limit: Option<Duration>,
 }
@@ -138,7 +140,7 @@ impl Fleet<'_> {
     fn missing(&self, now: Instant) -> Vec<ProcessAction> {
         let may_start = |life: &RestartHistory| life.next(now) == RestartDecision::Start;
         let mut missing = Vec::new();
-        for slots in &self.generations {
+        for slots in self.generations.iter().filter(|slots| !slots.is_awaited) {
             let generation = slots.generation;
             let mut start = |role, slot| {
                 missing.push(ProcessAction::Start {

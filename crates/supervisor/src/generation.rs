@@ -27,6 +27,8 @@ pub(super) struct Generation {
     pub(super) file: OwnedFd,
     /// Its certificates with their keys, where it speaks TLS.
     pub(super) credentials: Option<HandedCredentials>,
+    /// Its certificates are being read, and are waited for until this moment: no process of it is started before.
+    pub(super) awaited_until: Option<Instant>,
     /// How its counters are laid out.
     pub(super) shape: Shape,
     /// By place.
@@ -51,6 +53,7 @@ impl Generation {
             id,
             file: payload::to_file(&payload)?,
             credentials: None,
+            awaited_until: None,
             lives: vec![RestartHistory::default(); config.processes.count],
             config,
             notes,
@@ -116,6 +119,7 @@ impl Generation {
             generation: self.id,
             lives: &self.lives,
             template: self.has_template().then_some(&self.template),
+            is_awaited: self.awaited_until.is_some(),
             start_limit: (!start_limit.is_zero()).then_some(start_limit),
         }
     }

@@ -96,6 +96,11 @@ impl Supervisor<'_> {
             now + Duration::from_nanos(left.0).min(super::SLEEP_MAX)
         }));
         at(self.certificates.due(now));
+        at(self
+            .generations
+            .values()
+            .filter_map(|one| one.awaited_until)
+            .min());
         at(self.plan.probe().map(|probe| probe.deadline));
         at(self.answers.deadline());
         at(self.acme_client_due(now));

@@ -15,6 +15,7 @@ mod certificates;
 mod commands;
 pub mod control;
 mod events;
+mod file_reader;
 mod file_watcher;
 mod fleet;
 mod generation;
@@ -60,7 +61,7 @@ use serde::{Deserialize, Serialize};
 
 use config::Loaded;
 use config::failure::{Failure, StartFault, plain};
-use config::typed::{Config, Tls};
+use config::typed::Config;
 use ipc::payload::Payload;
 use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
@@ -83,9 +84,10 @@ use recycling::Bounds;
 use service_manager::Manager;
 use sockets::Sockets;
 use stderr::{say, talk};
-use tls::Credentials;
 
 pub use argv::Program;
+pub use certificates::certificate_status;
+pub use file_reader::{CertificateFiles, PreparedCredentials};
 pub use plan::Overrides;
 pub use state_dir::in_state_dir;
 pub use upgrade::{Handed, Succession, receive};
@@ -102,8 +104,6 @@ pub struct Fresh {
     pub loaded: Loaded,
     /// Its texts.
     pub payload: Payload,
-    /// What is wrong with the files of its certificates.
-    pub certificate_faults: Vec<Failure>,
 }
 
 /// What a supervisor needs of those who know the command line.
@@ -114,12 +114,14 @@ pub struct SupervisorEnvironment<'s> {
     pub config_file: Option<std::path::PathBuf>,
     /// `XDG_RUNTIME_DIR`, where it is set.
     pub runtime_dir: Option<std::path::PathBuf>,
-    /// Reads the configuration anew.
+    /// Reads the configuration anew, without the files of certificates.
     pub reread: &'s dyn Fn(&Overrides) -> Result<Fresh, Vec<Failure>>,
     /// Understands texts that were read before.
     pub understand: &'s dyn Fn(&Payload) -> Result<Loaded, Vec<Failure>>,
-    /// Reads the files of certificates.
-    pub credentials: &'s dyn Fn(&Tls) -> Result<Credentials, Vec<Failure>>,
+    /// How the files of certificates are read; on a thread of its own once the server serves.
+    pub certificate_files: CertificateFiles,
+    /// Who seems to have issued a certificate that only stands in until the first one is there.
+    pub placeholder_issuer: &'static str,
     /// The generation serves: what there is to say about it.
     pub serving: &'s dyn Fn(&Serving<'_>),
     /// The program's version.
@@ -500,6 +502,7 @@ impl<'s> Supervisor<'s> {
             };
             process.tell(SupervisorCommand::Begin(identity), fds);
             self.hand_challenges_to(&mut process);
+            self.show_certificates_to(&mut process);
             Ok(process)
         });
         match begun {

@@ -55,6 +55,9 @@ pub(super) struct ChildProcess {
     /// Why it is to be replaced.
     pub(super) worn: Option<String>,
     pub(super) pulse: Pulse,
+    /// Its status page shows certificates: a program of before does not know the message.
+    #[serde(default)]
+    pub(super) shows_certificates: bool,
     /// What it said of its drain.
     pub(super) cut: u64,
     pub(super) body: ProcessHandle,
@@ -125,6 +128,7 @@ impl ChildProcess {
             bounds: Bounds::default(),
             worn: None,
             pulse: Pulse::default(),
+            shows_certificates: true,
             cut: 0,
             body,
             channel,

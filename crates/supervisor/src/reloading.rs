@@ -82,11 +82,7 @@ impl Supervisor<'_> {
 
     fn read_generation(&mut self, request: &ReloadRequest) -> Result<Generation, Vec<Failure>> {
         // Only the texts are read here. That the application can be imported is for the processes to show.
-        let Fresh {
-            loaded,
-            payload,
-            certificate_faults,
-        } = (self.around.reread)(&request.overrides)?;
+        let Fresh { loaded, payload } = (self.around.reread)(&request.overrides)?;
         let mut notes = loaded.notes;
         let config = loaded.config;
         if let Some(serving) = self.serving() {
@@ -104,7 +100,7 @@ impl Supervisor<'_> {
                 notes.push("`pid_file` and `control` change with the next start".to_owned());
             }
         }
-        let mut generation = self.new_generation(config, notes, payload, certificate_faults)?;
+        let mut generation = self.new_generation(config, notes, payload)?;
         if let (PoolSizes::Kept, Some(serving)) = (request.sizes, self.serving()) {
             generation.keep_sizes(serving);
         }
@@ -116,12 +112,11 @@ impl Supervisor<'_> {
         config: Config,
         notes: Vec<String>,
         payload: Payload,
-        certificate_faults: Vec<Failure>,
     ) -> Result<Generation, Vec<Failure>> {
         let id = self.lifetime.generations_made + 1;
         let mut generation = Generation::new(id, config, notes, payload)
             .map_err(|error| vec![Failure::new(format!("reload: {}", plain(&error)))])?;
-        self.renew_credentials(&mut generation, certificate_faults)?;
+        self.ask_credentials(&mut generation)?;
         let sockets_len = generation.sockets_len();
         let change = self.sockets.adjust(&generation.config, sockets_len);
         generation.change = Some(change.map_err(|fault| vec![Failure::from(&fault)])?);
@@ -172,6 +167,7 @@ impl Supervisor<'_> {
         }
         self.watch_code();
         self.watch_certificates();
+        self.look_at_certificates();
     }
 
     fn tell_reloaded(&mut self, old: &Generation, request: ReloadRequest) {
@@ -251,6 +247,17 @@ impl Supervisor<'_> {
             },
         };
         self.handle(event);
+    }
+
+    /// The next generation cannot have its certificates.
+    pub(super) fn next_lacks(&mut self, failures: &[Failure]) {
+        for failure in failures {
+            talk(&failure.text());
+        }
+        if let Some(first) = failures.first() {
+            self.note_failure(first.clone());
+        }
+        self.handle(PlanEvent::NextFailed(joined(failures)));
     }
 
     /// Under development a page with the fault is served until the code changes again.

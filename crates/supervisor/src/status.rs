@@ -51,6 +51,7 @@ impl Supervisor<'_> {
             automatic_certificates: self.acme_client.states().to_vec(),
             certificates: self.certificate_lines(),
             totals: self.totals(&counted),
+            handshakes: counted.handshakes(),
             steering: self.steering_line(&counted),
             last_fault: self.last_failure.as_ref().map(|(failure, at)| LastFault {
                 failure: failure.clone(),

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use config::failure::Failure;
 use config::typed::{Tls, TlsFile};
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
@@ -24,6 +25,17 @@ pub struct Credentials {
     pub ticket_keys: TicketKeys,
 }
 
+/// What the files of a configuration hold at a moment. A file at fault keeps no other one from being used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialFiles {
+    /// By their places in the configuration; `None`: at fault.
+    pub identities: Vec<Option<Identity>>,
+    /// `None`: at fault. Where no file is named, there are no keys.
+    pub ticket_keys: Option<TicketKeys>,
+    /// All that is wrong.
+    pub faults: Vec<IdentityFault>,
+}
+
 /// A fault of one of the certificates of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFault {
@@ -33,9 +45,68 @@ pub struct IdentityFault {
     pub fault: TlsFileFault,
 }
 
+impl CredentialFiles {
+    /// Reads all files; `variable` gives environment variables. Certificates that contradict each other are all at
+    /// fault.
+    pub fn read(config: &Tls, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let (identities, mut faults) = identities(config, variable);
+        let keys = config.ticket_keys.as_deref().map(TicketKeys::read);
+        let keys = keys.unwrap_or_else(|| Ok(TicketKeys::default()));
+        let ticket_keys = keys
+            .map_err(|fault| faults.push(IdentityFault { identity: 0, fault }))
+            .ok();
+        Self {
+            identities,
+            ticket_keys,
+            faults,
+        }
+    }
+
+    /// Everything, if all of it is good.
+    ///
+    /// # Errors
+    /// All that is wrong.
+    pub fn whole(self) -> Result<Credentials, Vec<IdentityFault>> {
+        let identities = self.identities.into_iter().collect();
+        match (identities, self.ticket_keys) {
+            (Some(identities), Some(ticket_keys)) => Ok(Credentials {
+                identities,
+                ticket_keys,
+            }),
+            _ => Err(self.faults),
+        }
+    }
+
+    /// What is good of it, and for the rest what there was before, of the same configuration.
+    #[must_use]
+    pub fn over(self, old: &Credentials) -> Credentials {
+        let both = self.identities.into_iter().zip(&old.identities);
+        Credentials {
+            identities: both
+                .map(|(read, old)| read.unwrap_or_else(|| old.clone()))
+                .collect(),
+            ticket_keys: self.ticket_keys.unwrap_or_else(|| old.ticket_keys.clone()),
+        }
+    }
+}
+
+impl From<IdentityFault> for Failure {
+    fn from(one: IdentityFault) -> Self {
+        let setting = match one.fault.setting {
+            TlsFile::TicketKeys => "tls_ticket_keys",
+            _ => "certificates",
+        };
+        let failure = Failure::new(format!("{setting}: {}", one.fault));
+        match one.fault.hint {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        }
+    }
+}
+
 impl Credentials {
     /// Reads the files of all certificates; `variable` gives environment variables. The keys of tickets are not read:
-    /// see [`TicketKeys::read`].
+    /// see [`CredentialFiles::read`].
     ///
     /// # Errors
     /// All that is wrong with them.
@@ -43,27 +114,13 @@ impl Credentials {
         config: &Tls,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<IdentityFault>> {
-        let provider = crypto::provider();
-        let (mut identities, mut faults) = (Vec::new(), Vec::new());
-        for (index, one) in config.identities.iter().enumerate() {
-            match Identity::read(one, variable, &provider) {
-                Ok(identity) => identities.push(identity),
-                Err(all) => faults.extend(all.into_iter().map(|fault| IdentityFault {
-                    identity: index,
-                    fault,
-                })),
-            }
-        }
-        if faults.is_empty() && !identities.is_empty() {
-            faults.extend(conflicts(config, &identities, &provider));
-        }
-        match faults.is_empty() {
-            true => Ok(Self {
-                identities,
-                ticket_keys: TicketKeys::default(),
-            }),
-            false => Err(faults),
-        }
+        let (identities, faults) = identities(config, variable);
+        let identities = identities.into_iter().collect::<Option<_>>();
+        let identities = identities.ok_or(faults)?;
+        Ok(Self {
+            identities,
+            ticket_keys: TicketKeys::default(),
+        })
     }
 
     /// The same certificates with these keys of tickets.
@@ -86,6 +143,31 @@ pub(crate) fn certified<'i>(
         Some((identity, Arc::new(key)))
     };
     identities.iter().map(one).collect()
+}
+
+fn identities(
+    config: &Tls,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> (Vec<Option<Identity>>, Vec<IdentityFault>) {
+    let provider = crypto::provider();
+    let (mut read, mut faults) = (Vec::new(), Vec::new());
+    for (index, one) in config.identities.iter().enumerate() {
+        let identity = Identity::read(one, variable, &provider).map_err(|all| {
+            faults.extend(all.into_iter().map(|fault| IdentityFault {
+                identity: index,
+                fault,
+            }));
+        });
+        read.push(identity.ok());
+    }
+    let whole: Option<Vec<Identity>> = read.iter().cloned().collect();
+    if let Some(whole) = whole.filter(|whole| !whole.is_empty()) {
+        faults = conflicts(config, &whole, &provider);
+        if !faults.is_empty() {
+            read.fill(None);
+        }
+    }
+    (read, faults)
 }
 
 fn conflicts(

@@ -31,7 +31,7 @@ pub use certificate::{CertificateFacts, ClientCertificate, ENDS_SOON_SECS, KeyKi
 pub use ciphertext::Ciphertext;
 pub use client_auth::ClientAuthId;
 pub use client_hello::{HandshakeInput, is_client_hello};
-pub use credentials::{Credentials, IdentityFault};
+pub use credentials::{CredentialFiles, Credentials, IdentityFault};
 pub use fault::TlsFileFault;
 pub use handshake::{Alpn, HandshakeFacts};
 pub use identity::Identity;

@@ -2,6 +2,7 @@
 //!
 //! Takes a status, gives text that fits into 80 columns as long as the names in it do.
 
+use ipc::stats::HandshakeTotals;
 use present::{Table, broken, thousands};
 use supervisor::control::Status;
 use supervisor::control::status::{
@@ -68,6 +69,17 @@ fn facts(status: &Status) -> String {
     for (index, certificate) in status.certificates.iter().enumerate() {
         let name = if index == 0 { "tls" } else { "" };
         fact(name, certificate.to_string());
+        // Of an automatic one, the line `no cert` says it.
+        if let Some(fault) = certificate
+            .last_fault
+            .as_ref()
+            .filter(|_| !certificate.is_automatic)
+        {
+            fact("", format!("fault: {fault}"));
+        }
+    }
+    if !status.certificates.is_empty() {
+        fact("", handshakes(&status.handshakes));
     }
     fact("totals", totals(&status.totals));
     if let Some(steering) = &status.steering {
@@ -113,6 +125,23 @@ fn totals(totals: &Totals) -> String {
         if value > 0 {
             parts.push(plural(value, one, many));
         }
+    }
+    parts.join(", ")
+}
+
+/// `1,234 full handshakes, 5,678 resumed, 3 failed, 0.21 ms of processor time each`
+fn handshakes(totals: &HandshakeTotals) -> String {
+    let mut parts = vec![
+        plural(totals.full, "full handshake", "full handshakes"),
+        format!("{} resumed", thousands(totals.resumed)),
+        format!("{} failed", thousands(totals.failed)),
+    ];
+    if totals.refused > 0 {
+        parts.push(format!("{} refused", thousands(totals.refused)));
+    }
+    if totals.mean_cpu_seconds > 0.0 {
+        let ms = totals.mean_cpu_seconds * 1_000.0;
+        parts.push(format!("{ms:.2} ms of processor time each"));
     }
     parts.join(", ")
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Check, cause};
 use crate::builder::{Draft, Placed};
+use crate::fault::Origin;
 use crate::typed::{AcmeConfig, Bind, Config, HttpsRedirect, Tls, is_local_name};
 
 /// Names of one configuration: one process gets all certificates, one after the other.
@@ -86,7 +87,8 @@ impl Check<'_> {
     }
 
     fn roots(&mut self, draft: &Draft) {
-        if let Some(file) = &draft.acme.roots
+        if self.machine.certificates.is_some()
+            && let Some(file) = &draft.acme.roots
             && let Err(error) = (self.machine.file)(file)
         {
             let text = format!(
@@ -110,13 +112,22 @@ impl Check<'_> {
             return PathBuf::new();
         };
         let folder = self.absolute(&folder);
+        if self.machine.certificates.is_some() {
+            self.storage_rights(draft, &folder, &origin);
+        }
+        folder
+    }
+
+    /// Whether the server can write there.
+    fn storage_rights(&mut self, draft: &Draft, folder: &Path, origin: &Origin) {
+        let user = &draft.config.processes.user;
         // A missing folder is made before rights are given up, and given to the user then.
-        let (probed, user, group) = match (self.machine.folder)(&folder) {
+        let (probed, user, group) = match (self.machine.folder)(folder) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                (self.there(&folder), "", "")
+                (self.there(folder), "", "")
             }
             _ => (
-                folder.clone(),
+                folder.to_owned(),
                 user.as_str(),
                 draft.config.processes.group.as_str(),
             ),
@@ -135,9 +146,8 @@ impl Check<'_> {
                 "{who} needs the right to write in `{}`; or name another folder with `acme_storage`",
                 probed.display()
             );
-            self.statement(&origin, text, hint);
+            self.statement(origin, text, hint);
         }
-        folder
     }
 
     /// The nearest folder above that is there.

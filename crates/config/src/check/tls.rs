@@ -60,7 +60,8 @@ impl Check<'_> {
     /// What the files hold, and whether the settings of TLS have something to be about.
     pub(super) fn tls(&mut self, draft: &Draft, config: &Config) {
         let tls = &config.tls;
-        for fault in (self.machine.certificates)(tls) {
+        let faults = self.machine.certificates.map(|faults| faults(tls));
+        for fault in faults.into_iter().flatten() {
             let origin = place_of(draft, &fault);
             let said = ConfigFault::statement(origin, fault.cause);
             self.certificate_faults

@@ -134,3 +134,20 @@ fn what_has_no_effect_is_noted() {
     let notes = good("acme_email = 'ops@shop.example'", &[], &[]).notes;
     assert_eq!(notes, ["acme_email has no effect: no domain is set"]);
 }
+
+#[test]
+fn storage_that_may_not_answer_is_not_looked_at() {
+    let text = "app = 'a:b'\nbind = '127.0.0.1:8443'\ndomain = 'shop.example'\nacme_terms = true\n\
+                acme_storage = 'closed'\nacme_ca = 'missing'";
+    let loaded = on_machine(|machine| {
+        let machine = Machine {
+            certificates: None,
+            cpus: machine.cpus.clone(),
+            current_dir: "/srv".into(),
+            ..*machine
+        };
+        load(&sources(text, &[], &[]), &machine)
+    });
+    let config = loaded.expect("good").config.acme.expect("a name");
+    assert_eq!(config.storage, Path::new("/srv/closed"));
+}

@@ -29,7 +29,9 @@ use os::{Mapping, invariant};
 
 pub use file::CounterFile;
 pub use segment::{Segment, Shape};
-pub use snapshot::{Distribution, DriverSnapshot, PoolSnapshot, RouteSnapshot, StatsSnapshot};
+pub use snapshot::{
+    Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
+};
 
 use segment::Layout;
 use table::{kinds, numbers};
@@ -175,6 +177,8 @@ numbers! {
         sum handshakes_failed,
         /// TLS handshakes refused because too many others waited.
         sum handshakes_refused,
+        /// Processor time that TLS handshakes took, in nanoseconds; those that failed included.
+        sum handshake_cpu_ns,
         /// Connections refused because their client had too many.
         sum crowded_clients,
         /// Connections accepted and given to another driver of the process.
@@ -260,6 +264,12 @@ impl Counter {
         // Two steps lose nothing, because no other thread writes between them.
         self.0
             .store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Adds so many. Only the owning thread may call it.
+    pub fn add_many(&self, count: u64) {
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 
     /// Adds one from any thread. For a counter that is never added to with `add`.

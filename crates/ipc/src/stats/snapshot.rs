@@ -5,6 +5,8 @@
 use serde::{Deserialize, Serialize};
 use telemetry::{Nanos, PerPhase, Snapshot as HistogramSnapshot};
 
+use crate::CertificateStatus;
+
 use super::{ConnectionCounts, DriverFigures, PoolFigures, RouteFigures, TimeoutCounts};
 
 /// What one process, or many together, have counted.
@@ -58,6 +60,22 @@ pub struct RouteSnapshot {
     pub seconds: PerPhase<Distribution>,
 }
 
+/// TLS handshakes of all drivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandshakeTotals {
+    /// Made in full.
+    pub full: u64,
+    /// Those that resumed an earlier session.
+    pub resumed: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that were refused because too many others waited.
+    pub refused: u64,
+    /// Seconds of processor time that one took, on average.
+    pub mean_cpu_seconds: f64,
+}
+
 /// A distribution of durations. As JSON: the figures that people read, in seconds, and the exact ones with
 /// all counts, which alone are read back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,6 +103,8 @@ struct StatusPage<'a, W, L> {
     /// The first one, which was the only one once.
     pool: Option<&'a PoolFigures>,
     pools: &'a [PoolSnapshot],
+    handshakes: HandshakeTotals,
+    certificates: &'a [CertificateStatus],
     routes: Vec<ShownRoute<'a>>,
 }
 
@@ -165,15 +185,41 @@ impl StatsSnapshot {
         counts.fold(0, u64::saturating_add)
     }
 
-    /// The status page: drivers, the first pool, all pools, and quantiles of routes. `waiting` and `log` are what the
-    /// rest of the process says.
-    pub fn page(&self, waiting: impl Serialize, log: impl Serialize) -> String {
+    /// TLS handshakes.
+    pub fn handshakes(&self) -> HandshakeTotals {
+        let sum = |of: fn(&DriverFigures) -> u64| {
+            let all = self.drivers.iter().map(|driver| of(&driver.figures));
+            all.fold(0, u64::saturating_add)
+        };
+        let (full, resumed) = (sum(|one| one.handshakes), sum(|one| one.handshakes_resumed));
+        let failed = sum(|one| one.handshakes_failed);
+        let ended = full.saturating_add(resumed).saturating_add(failed);
+        let took = Nanos(sum(|one| one.handshake_cpu_ns)).as_secs_f64();
+        HandshakeTotals {
+            full,
+            resumed,
+            failed,
+            refused: sum(|one| one.handshakes_refused),
+            mean_cpu_seconds: if ended == 0 { 0.0 } else { took / ended as f64 },
+        }
+    }
+
+    /// The status page: drivers, the first pool, all pools, TLS, and quantiles of routes. `waiting`, `log` and
+    /// `certificates` are what the rest of the process says.
+    pub fn page(
+        &self,
+        waiting: impl Serialize,
+        log: impl Serialize,
+        certificates: &[CertificateStatus],
+    ) -> String {
         let page = StatusPage {
             drivers: &self.drivers,
             waiting,
             log,
             pool: self.pools.first().map(|pool| &pool.figures),
             pools: &self.pools,
+            handshakes: self.handshakes(),
+            certificates,
             routes: self.routes.iter().map(RouteSnapshot::shown).collect(),
         };
         let mut text = serde_json::to_string(&page).expect("numbers by name are always JSON");

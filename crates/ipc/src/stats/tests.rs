@@ -10,6 +10,7 @@ use serde_json::json;
 use telemetry::{Ending, Nanos, Spans};
 
 use super::*;
+use crate::CertificateStatus;
 
 fn shape(drivers: usize, routes: &[&str]) -> Shape {
     Shape {
@@ -406,7 +407,7 @@ fn the_json_form_keeps_everything() {
 fn a_share_that_is_not_measured_is_null_and_not_0() {
     let stats = Stats::new(&shape(1, &["app"])).unwrap();
     let says = |expect: &str| {
-        let page = stats.snapshot().page(json!({}), json!([]));
+        let page = stats.snapshot().page(json!({}), json!([]), &[]);
         let expect = format!(r#""gil_share_permille":{expect},"#);
         // Of the sum of all pools, and of the one that there is.
         assert_eq!(page.matches(&expect).count(), 2, "{page}");
@@ -443,12 +444,13 @@ fn the_status_page_shows_quantiles() {
     let expect = format!(
         concat!(
             r#"{{"drivers":[{{"driver":0,"accepted":1,"received":0,"spooled":0,"partial":0,"errors":0,"#,
-            r#""handshakes":0,"handshakes_resumed":0,"handshakes_failed":0,"handshakes_refused":0,"#,
+            r#""handshakes":0,"handshakes_resumed":0,"handshakes_failed":0,"handshakes_refused":0,"handshake_cpu_ns":0,"#,
             r#""crowded_clients":0,"balanced_out":0,"balanced_in":0,"http2_connections":0,"http2_streams":0,"http2_resets":0,"http2_floods":0,"stall_takeovers":0,"local_cpu":0,"heartbeat":0,"open":0,"#,
             r#""timeouts":{{"handshake":0,"head":0,"body":0,"send":0,"idle":0,"evicted_idle":1,"memory":0}},"#,
             r#""connections":{{"idle":0,"handshaking":0,"reading":0,"spooling":0,"in_pool":0,"sending":0,"closing":1}}}}],"#,
             r#""waiting":{{}},"log":[],"#,
             r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"#,
+            r#""handshakes":{{"full":0,"resumed":0,"failed":0,"refused":0,"mean_cpu_seconds":0.0}},"certificates":[],"#,
             r#""routes":[{{"route":"app","none":0,"1xx":0,"2xx":1,"3xx":0,"4xx":0,"5xx":0,"#,
             r#""incomplete":0,"sent_bytes":100,"seconds":{{"receive":{none},"queue":{none},"run":{five},"#,
             r#""send":{none},"total":{five},"gil":{none},"cpu":{none}}}}}]}}"#,
@@ -458,7 +460,7 @@ fn the_status_page_shows_quantiles() {
         none = none,
         five = five
     );
-    assert_eq!(stats.snapshot().page(json!({}), json!([])), expect);
+    assert_eq!(stats.snapshot().page(json!({}), json!([]), &[]), expect);
     let without = Stats::new(&Shape {
         pools: vec![],
         ..app()
@@ -467,9 +469,35 @@ fn the_status_page_shows_quantiles() {
     assert!(
         without
             .snapshot()
-            .page(json!({}), json!([]))
+            .page(json!({}), json!([]), &[])
             .contains(r#""pool":null,"pools":[]"#)
     );
+}
+
+#[test]
+fn the_status_page_shows_certificates_and_handshakes() {
+    let stats = Stats::new(&shape(2, &["app"])).unwrap();
+    for driver in stats.drivers {
+        driver.handshakes.add();
+        driver.handshakes_resumed.add();
+        driver.handshakes_failed.add();
+        driver.handshake_cpu_ns.add_many(600_000);
+        driver.handshake_cpu_ns.add_many(300_000);
+    }
+    let certificate = CertificateStatus {
+        names: vec!["shop.example".to_owned()],
+        is_automatic: true,
+        last_fault: Some("refused".to_owned()),
+        ..CertificateStatus::default()
+    };
+    let page = stats.snapshot().page(json!({}), json!([]), &[certificate]);
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    let expect =
+        json!({"full": 2, "resumed": 2, "failed": 2, "refused": 0, "mean_cpu_seconds": 0.0003});
+    assert_eq!(page["handshakes"], expect);
+    assert_eq!(page["certificates"][0]["names"][0], "shop.example");
+    assert_eq!(page["certificates"][0]["is_automatic"], true);
+    assert_eq!(page["certificates"][0]["last_fault"], "refused");
 }
 
 proptest! {

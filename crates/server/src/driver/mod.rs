@@ -29,7 +29,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use files::{Files, LookupKey, LookupResult, Part, Reply, ReplyBody};
@@ -44,6 +44,7 @@ use crate::exchange::{Exchange, Numbers, Recorder};
 use crate::pool::{Job, Pool};
 use crate::response::ResponseWriter;
 use crate::service::Probe;
+use crate::sync::lock;
 use crate::transport::TlsBuffers;
 use config::typed::Config;
 use ipc::ListenerId;
@@ -484,7 +485,15 @@ impl Driver {
             writers: shared.writers.waiting_len(),
             replies_memory_bytes: shared.replies_memory.bytes(),
         };
-        let body = shared.stats.snapshot().page(waiting, shared.log.figures());
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = since_1970.unwrap_or_default().as_secs();
+        let certificates = lock(&shared.certificates).clone().into_iter();
+        let certificates: Vec<_> = certificates.map(|one| one.at(now)).collect();
+        let figures = shared.log.figures();
+        let body = shared
+            .stats
+            .snapshot()
+            .page(waiting, figures, &certificates);
         let mut fields = FieldLines::with_capacity(128);
         fields.push(b"Content-Type", b"application/json");
         fields.push(b"Cache-Control", b"no-store");

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use logging::{Level, Log};
 use queueing::Drivers;
@@ -25,6 +25,7 @@ use crate::spool::Spoolers;
 use crate::watchdog::Watchdog;
 use ::tls::CurrentTls;
 use config::typed::Config;
+use ipc::CertificateStatus;
 use ipc::stats::Stats;
 
 /// What all drivers of a process share.
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) stats: Arc<Stats>,
     /// What connections are accepted with that begin with a TLS handshake; `None`: there is no certificate.
     pub(crate) tls: Option<Arc<CurrentTls>>,
+    /// How the certificates stand, as the supervisor says.
+    pub(crate) certificates: Mutex<Vec<CertificateStatus>>,
     pub(crate) log: Arc<Log>,
     pub(crate) pages: Arc<Pages>,
     pub(crate) bandwidth: Bandwidth,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::{Event, certificates};
 use crate::driver::{self, Ack, Command, Shared};
 use crate::fork;
-use ipc::{Challenges, ListenerId, ListenerInfo};
+use crate::sync::lock;
+use ipc::{CertificateStatus, Challenges, ListenerId, ListenerInfo};
 
 pub use crate::driver::Closing;
 
@@ -88,6 +89,11 @@ impl ServerHandle {
             tls.replace_challenges(&challenges.tls);
         }
         self.shared.challenges.replace(challenges);
+    }
+
+    /// Shows this of the certificates from now on.
+    pub fn take_certificates(&self, certificates: Vec<CertificateStatus>) {
+        *lock(&self.shared.certificates) = certificates;
     }
 
     /// Calls `say` once, when all that accept have come to what they were told before, or have ended; from any

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use files::Files;
 use logging::Log;
@@ -114,6 +114,7 @@ impl OpenedParts {
             watchdog,
             stats: Arc::clone(&self.stats),
             tls: self.tls.clone(),
+            certificates: Mutex::default(),
             log: Arc::clone(log),
             pages: Arc::clone(&self.pages),
             bandwidth: Bandwidth::new(&config.rates, &config.route_names()),

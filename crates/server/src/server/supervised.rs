@@ -94,15 +94,12 @@ fn perform(
         // A server that has ended can be neither cut nor reopen files.
         SupervisorCommand::Cut => drop(events.send(Event::Cut)),
         SupervisorCommand::Reopen => drop(events.send(Event::Reopen)),
-        SupervisorCommand::TakeCredentials => {
-            let taken = received
-                .fds
-                .first()
-                .map(|file| handle.take_credentials(file));
-            if let Some(Err(error)) = taken {
-                say(&format!("cannot use the new certificates: {error}"));
-            }
-        }
+        command @ (SupervisorCommand::TakeCredentials
+        | SupervisorCommand::TakeChallenges
+        | SupervisorCommand::TakeCertificates) => match received.fds.first() {
+            Some(file) => take_file(&command, file, handle),
+            None => say("the supervisor told of a file without its descriptor"),
+        },
         SupervisorCommand::Heartbeat(number) => handle.heartbeat(number),
         SupervisorCommand::Reshape {
             pool,
@@ -126,17 +123,30 @@ fn perform(
             handle
                 .confirm(move || drop(channel.send_now(&ProcessEvent::Confirmed { number }, &[])));
         }
-        SupervisorCommand::TakeChallenges => {
-            let file = received.fds.first();
-            let challenges = file.map(|file| payload::from_file(file.as_fd()));
-            match challenges {
-                Some(Ok(challenges)) => handle.take_challenges(challenges),
-                Some(Err(error)) => say(&format!("cannot read challenges: {error}")),
-                None => say("the supervisor told of challenges without their file"),
-            }
-        }
         SupervisorCommand::Begin(_) | SupervisorCommand::Fork => {
             say("the supervisor gave an order to the wrong process");
         }
+    }
+}
+
+/// Takes what one of the supervisor's files holds.
+fn take_file(command: &SupervisorCommand, file: &OwnedFd, handle: &ServerHandle) {
+    let taken = match command {
+        SupervisorCommand::TakeCredentials => handle.take_credentials(file),
+        SupervisorCommand::TakeChallenges => {
+            payload::from_file(file.as_fd()).map(|challenges| handle.take_challenges(challenges))
+        }
+        SupervisorCommand::TakeCertificates => {
+            payload::from_file(file.as_fd()).map(|all| handle.take_certificates(all))
+        }
+        _ => Ok(()),
+    };
+    if let Err(error) = taken {
+        let what = match command {
+            SupervisorCommand::TakeChallenges => "challenges",
+            SupervisorCommand::TakeCertificates => "state of the certificates",
+            _ => "certificates",
+        };
+        say(&format!("cannot use the new {what}: {error}"));
     }
 }

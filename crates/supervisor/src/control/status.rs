@@ -7,7 +7,10 @@ use std::fmt;
 
 use config::failure::Failure;
 use ipc::ManagedCertificate;
+use ipc::stats::HandshakeTotals;
 use serde::{Deserialize, Serialize};
+
+pub use ipc::CertificateStatus;
 
 /// The whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,8 @@ pub struct Status {
     pub certificates: Vec<CertificateStatus>,
     /// Sums over all processes that there ever were.
     pub totals: Totals,
+    /// TLS handshakes of the same.
+    pub handshakes: HandshakeTotals,
     /// All counters and histograms, over all processes that there ever were, in the form of the status page.
     pub counters: serde_json::Value,
     /// With `steering = "cpu"`: the share of connections that arrived on their driver's processor.
@@ -53,41 +58,6 @@ impl Status {
     /// When it was written, in seconds since 1970, by the supervisor's clock.
     pub fn now_unix_s(&self) -> u64 {
         self.started_unix_s.saturating_add(self.uptime_s)
-    }
-}
-
-/// One certificate.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CertificateStatus {
-    /// Names of servers that it is shown for.
-    pub names: Vec<String>,
-    /// Who has issued it.
-    pub issuer: String,
-    /// Seconds since 1970 of its last moment.
-    pub ends_unix_s: u64,
-    /// The same for people: `2026-12-04 12:00 UTC`.
-    pub ends: String,
-}
-
-impl From<&tls::Identity> for CertificateStatus {
-    fn from(identity: &tls::Identity) -> Self {
-        Self {
-            names: identity.served_names().to_vec(),
-            issuer: identity.facts.issuer.clone(),
-            ends_unix_s: identity.facts.not_after,
-            ends: identity.facts.ends(),
-        }
-    }
-}
-
-impl fmt::Display for CertificateStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = match self.names.is_empty() {
-            true => "(no name)".to_owned(),
-            false => self.names.join(", "),
-        };
-        write!(f, "{names}, by {}, until {}", self.issuer, self.ends)
     }
 }
 

@@ -95,6 +95,7 @@ impl World {
                     generation: *generation,
                     lives: &wanted.lives,
                     template: wanted.template.as_ref(),
+                    is_awaited: false,
                     start_limit: Some(LIMIT),
                 })
                 .collect(),
@@ -325,6 +326,17 @@ fn drain(process: &mut ProcessFacts, deadline: Instant) {
         (ProcessState::Ready, Role::Serving) => ProcessState::Draining { deadline },
         _ => ProcessState::Killed(Ending::Meant),
     };
+}
+
+#[test]
+fn a_generation_that_is_awaited_starts_nothing() {
+    for is_preloaded in [false, true] {
+        let world = World::new(2, is_preloaded);
+        let mut fleet = world.fleet();
+        assert!(!fleet.next(world.now).is_empty());
+        fleet.generations[0].is_awaited = true;
+        assert_eq!(fleet.next(world.now), []);
+    }
 }
 
 proptest! {

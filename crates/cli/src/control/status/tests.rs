@@ -2,6 +2,7 @@
 
 use config::failure::Failure;
 use ipc::ManagedCertificate;
+use ipc::stats::HandshakeTotals;
 use supervisor::control::status::{CertificateStatus, GenerationStatus, State};
 
 use super::*;
@@ -65,6 +66,9 @@ fn certificate() -> CertificateStatus {
         issuer: "Test CA".to_owned(),
         ends_unix_s: 1_796_385_600,
         ends: "2026-12-04 12:00 UTC".to_owned(),
+        days_left: 15,
+        is_automatic: false,
+        last_fault: Some("`shop.key`: there is no private key in PEM in the file".to_owned()),
     }
 }
 
@@ -129,6 +133,13 @@ fn status() -> Status {
             crashes: 1,
             ..Totals::default()
         },
+        handshakes: HandshakeTotals {
+            full: 12_345,
+            resumed: 67_890,
+            failed: 3,
+            refused: 1,
+            mean_cpu_seconds: 0.000_214,
+        },
         counters: serde_json::json!({"drivers": [{"driver": 0, "accepted": 5}]}),
         steering: Some(
             "by hash; steering by processor would not help here: the loopback has one queue and the \
@@ -164,6 +175,9 @@ milepost 0.1.0, process 4242, up 2h 2m, reloading
   listens   http://127.0.0.1:8000 (4 sockets, backlog 4,096, 3 waiting)
             unix:/run/shop/shop.sock (1 socket, backlog 4,096)
   tls       shop.example, *.shop.example, by Test CA, until 2026-12-04 12:00 UTC
+            fault: `shop.key`: there is no private key in PEM in the file
+            12,345 full handshakes, 67,890 resumed, 3 failed, 1 refused, 0.21 ms
+            of processor time each
   totals    98,765,432 requests, 1,234,567 connections, 1 error, 6 balanced, 1
             crash
   steering  by hash; steering by processor would not help here: the loopback has
