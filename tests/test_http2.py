@@ -189,6 +189,8 @@ def test_what_is_malformed_is_refused_and_other_streams_go_on(
     server = serve("zoo:app")
     with Http2(server) as client:
         stream = client.begin("/hello", *fields)
+        # One line of the log, also where the head is refused before it is a request.
+        server.count()
         try:
             response = client.response(stream)
         except (Closed, ConnectionError):
@@ -197,7 +199,6 @@ def test_what_is_malformed_is_refused_and_other_streams_go_on(
             return
         if response.status:
             assert response.status == status
-            server.count()
         if status in (400, None):
             assert response.reset == PROTOCOL_ERROR
         assert client.ask("/hello").status == 200
