@@ -37,6 +37,12 @@ pub(crate) fn random(bytes: &mut [u8]) -> Option<()> {
     library::rand::SystemRandom::new().fill(bytes).ok()
 }
 
+/// Has the library gather its entropy, as it does at its first use in a process: that takes 30 ms of a processor, and
+/// the first handshake, with all others of its driver, would wait for it. Without entropy it is the handshake that fails.
+pub(crate) fn gather_entropy() {
+    let _ = random(&mut [0]);
+}
+
 /// A key that seals and opens with AES-256-GCM.
 pub(crate) struct Aead(LessSafeKey);
 

@@ -194,6 +194,7 @@ impl CurrentTls {
     pub fn new(config: &Tls, credentials: &Credentials, alpn: &[Alpn]) -> Result<Self, TlsFault> {
         let ticket_keys = SharedTicketKeys::default();
         let first = ServerTls::new(config, credentials, &ticket_keys, alpn)?;
+        crypto::gather_entropy();
         ticket_keys.replace(&credentials.ticket_keys);
         Ok(Self {
             has_demands: AtomicBool::new(!first.has_one_demand()),
