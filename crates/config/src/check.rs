@@ -58,8 +58,11 @@ pub struct Machine<'m> {
     pub has_ipv6: bool,
     /// Whether certificates, keys and what belongs to them can be used; all that is wrong with their files. `None`:
     /// neither they nor their storage are looked at, which may not answer.
-    pub certificates: Option<&'m dyn Fn(&Tls) -> Vec<CertificateFault>>,
+    pub certificates: Option<CertificateCheck<'m>>,
 }
+
+/// All that is wrong with the files of certificates.
+pub type CertificateCheck<'m> = &'m dyn Fn(&Tls) -> Vec<CertificateFault>;
 
 /// What has been brought together, and what is wrong with it.
 pub(super) struct Checked {

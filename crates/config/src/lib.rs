@@ -25,7 +25,7 @@ mod tables;
 
 use std::path::PathBuf;
 
-pub use check::{CertificateFault, Machine, open_files_needed};
+pub use check::{CertificateCheck, CertificateFault, Machine, open_files_needed};
 pub use fault::{ConfigFault, Origin};
 pub use foreign::{Conversion, GUNICORN_FLAGS, convert};
 pub use sources::{FlagText, Sources, TomlText};
