@@ -185,7 +185,8 @@ def test_status_and_the_status_page_show_certificates_and_handshakes(
         assert (shop["names"], shop["is_automatic"]) == (["shop.example"], False)
         assert (local["names"], local["is_automatic"]) == (["shop.localhost"], True)
         assert (shop["issuer"], local["issuer"]) == ("Test Authority", "Milepost local authority")
-        assert local["days_left"] == 6
+        # It holds for 7 days, of which some of the first second may be left.
+        assert local["days_left"] in (6, 7)
         assert shop["days_left"] == (shop["ends_unix_s"] - int(time.time())) // 86_400
         made = told["handshakes"]
         assert made["full"] >= 2 and made["resumed"] == 1 and made["mean_cpu_seconds"] > 0, made

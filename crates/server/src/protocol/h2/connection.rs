@@ -75,8 +75,6 @@ pub(super) struct Http2 {
     pub(super) unbegun: UnbegunStreams,
     /// The error that ends the connection.
     pub(super) failed: Option<Reason>,
-    /// The crate has more to write than the output had room for.
-    is_held_up: bool,
     /// The client has sent its settings, and acknowledged ours.
     has_settings: bool,
     is_acknowledged: bool,
@@ -166,7 +164,6 @@ impl Http2 {
             last_stream: 0,
             unbegun: UnbegunStreams::default(),
             failed: None,
-            is_held_up: false,
             has_settings: false,
             is_acknowledged: false,
             is_within_block: false,
@@ -304,10 +301,7 @@ impl Http2 {
             }
         }
         self.mux.settle_turns();
-        self.is_held_up = self.mux.pipe.take_blocked();
-        if !self.is_held_up {
-            self.mux.place_endings();
-        }
+        self.mux.end_call();
         self.grow_windows();
     }
 
@@ -419,7 +413,7 @@ impl Http2 {
             self.monitor = None;
             // There is room again for what was held back: frames of the crate, whose waker wakes nothing, and turns.
             let has_turns = self.mux.has_waiting_turns() && self.mux.window() > 0;
-            self.has_more |= self.is_held_up || has_turns;
+            self.has_more |= self.mux.is_held_up() || has_turns;
         }
         self.mux.finish_endings(None, now);
     }

@@ -60,6 +60,8 @@ pub(super) struct StreamMux {
     over: Cell<Option<Woken>>,
     /// A stream has given the crate something since it was called.
     moved: Cell<bool>,
+    /// The crate has more to write than the output had room for.
+    held_up: Cell<bool>,
     pub(super) endings: RefCell<VecDeque<StreamEnding>>,
     /// Bytes of the output that the kernel has, as far as it is known.
     delivered: Cell<u64>,
@@ -106,6 +108,7 @@ impl StreamMux {
             wanted_upload_step: Cell::default(),
             over: Cell::default(),
             moved: Cell::default(),
+            held_up: Cell::default(),
             endings: RefCell::default(),
             delivered: Cell::new(0),
             pool_places: Arc::new(Semaphore::new(POOL_PLACES)),
@@ -272,15 +275,30 @@ impl StreamMux {
         self.has_moved();
     }
 
+    /// The crate has written all that it had, or as much as the output had room for.
+    pub(super) fn end_call(&self) {
+        self.held_up.set(self.pipe.take_blocked());
+        if !self.held_up.get() {
+            self.place_endings();
+        }
+    }
+
+    pub(super) fn is_held_up(&self) -> bool {
+        self.held_up.get()
+    }
+
     /// The crate has all of a response: its exchange ends when the kernel has it too.
     pub(super) fn end_when_sent(&self, ending: StreamEnding) {
         self.endings.borrow_mut().push_back(ending);
+        // All of it may be in the output already, and the crate not be called again.
+        if !(self.moved.get() || self.held_up.get()) {
+            self.place_endings();
+        }
         self.has_moved();
     }
 
-    /// The crate has written all that it had: responses that ended until now are in the output.
-    pub(super) fn place_endings(&self) {
-        self.given.set(0);
+    /// Responses that ended until now are in the output.
+    fn place_endings(&self) {
         let (written, _) = self.pipe.positions();
         let mut endings = self.endings.borrow_mut();
         // From the back: those in front have their place.

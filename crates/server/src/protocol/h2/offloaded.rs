@@ -183,8 +183,13 @@ impl StreamTask {
         is_bodiless: bool,
     ) -> Result<Sent, Stop> {
         let stream = offloaded.stream;
+        // The client of a response without a body has all of it with the head, and may leave before its application ends.
+        let interrupts = match is_bodiless {
+            true => Interrupts::DriverEnd,
+            false => Interrupts::Any,
+        };
         loop {
-            let (memory_bytes, file_bytes) = match self.next(offloaded).await? {
+            let (memory_bytes, file_bytes) = match self.next(offloaded, interrupts).await? {
                 Next::Parts(memory_bytes, file_bytes) => (memory_bytes, file_bytes),
                 Next::Nothing => continue,
                 Next::Finished(finished) => {
@@ -224,10 +229,10 @@ impl StreamTask {
     }
 
     /// Waits for parts, or for the end of the response.
-    async fn next(&self, offloaded: &Offloaded<'_>) -> Result<Next, Stop> {
+    async fn next(&self, offloaded: &Offloaded<'_>, interrupts: Interrupts) -> Result<Next, Stop> {
         let stream = offloaded.stream;
         let due = offloaded.due(telemetry::now());
-        let next = self.wait(due, Interrupts::Any, |context| {
+        let next = self.wait(due, interrupts, |context| {
             stream.ownership.watch(context);
             match stream.pending().next() {
                 Next::Nothing => None,
@@ -250,18 +255,21 @@ impl StreamTask {
         let mut exchange = finished.exchange;
         let ended = match (is_good, is_bodiless || last == Last::Yes) {
             (true, true) => Ok(()),
-            (true, false) => sending.send_end(),
+            (true, false) => {
+                self.mux.has_moved();
+                sending.send_end()
+            }
             (false, _) => {
                 // In another turn: the crate drops what it has not written of a stream that is reset.
                 tokio::task::yield_now().await;
                 self.respond.send_reset(Reason::INTERNAL_ERROR);
+                self.mux.has_moved();
                 Ok(())
             }
         };
         if let Err(stop) = ended {
             exchange.record.end_as(stop.ending, stop.cause);
         }
-        self.mux.has_moved();
         sending.end(self, exchange.record, EndedHead::Exchange(exchange));
     }
 
