@@ -53,6 +53,7 @@ mod sync;
 #[allow(unsafe_code)]
 mod sys;
 
+pub use pool::RunnableLoop;
 pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, SupervisorLink};
 #[cfg(test)]
 mod tests;

@@ -276,6 +276,10 @@ impl TlsStream {
         read.filter(|bytes| *bytes > 0)
     }
 
+    pub(super) fn has_ended(&self, context: &mut Context<'_>) -> bool {
+        self.socket.has_ended(context)
+    }
+
     pub(super) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         match self.state.borrow().session.has_unread() {
             true => Poll::Ready(()),
