@@ -175,7 +175,7 @@ def test_variables_come_in_their_order(folder: Path) -> None:
         "MILEPOST_CONNECTIONS_MAX": "99",
     }
     said = serve(folder, [str(COMMAND)], "-c m.toml", **variables)
-    assert "app:app on 5 threads" in said
+    assert "app:app, WSGI on 5 threads" in said
     for name in ("WEB_CONCURRENCY sets processes", "GUNICORN_CMD_ARGS sets threads", "PORT sets bind"):
         assert f"note     {name}\n" in said, said
 
