@@ -125,7 +125,9 @@ def test_a_body_arrives_in_pieces(client: Client, size: int, form: str) -> None:
     if form == "length":
         reply = client.ask("POST", "/echo", body=body)
     else:
-        client.send(request("POST", "/echo", "Transfer-Encoding: chunked") + chunked(*([body] if body else [])))
+        client.send(
+            request("POST", "/echo", "Transfer-Encoding: chunked") + chunked(*([body] if body else []))
+        )
         reply = client.reply()
     assert reply.body == body
     lengths = [int(length) for length in reply.header("x-pieces").split(",")]

@@ -63,7 +63,9 @@ def write(folder: Path, lifespan: str) -> None:
     (folder / "app.py").write_text(APP.format(lifespan=LIFESPANS[lifespan]))
 
 
-@pytest.mark.parametrize("lifespan", ["unknown", "assertion", "returns", "good", "raises-late", "failed-late"])
+@pytest.mark.parametrize(
+    "lifespan", ["unknown", "assertion", "returns", "good", "raises-late", "failed-late"]
+)
 def test_an_application_is_served_after_its_startup(serve, tmp_path: Path, lifespan: str) -> None:
     write(tmp_path, lifespan)
     server = serve("app:app")
@@ -95,7 +97,15 @@ def test_an_application_is_not_served_after_a_failed_startup(
     write(tmp_path, lifespan)
     timeout = "200ms" if lifespan == "silent" else "30s"
     ended = run(
-        tmp_path, "serve", "app:app", "--bind", "127.0.0.1:0", "--lifespan", mode, "--lifespan-timeout", timeout
+        tmp_path,
+        "serve",
+        "app:app",
+        "--bind",
+        "127.0.0.1:0",
+        "--lifespan",
+        mode,
+        "--lifespan-timeout",
+        timeout,
     )
     assert ended.returncode == 2, ended
     assert said in ended.stderr and "listening on" not in ended.stderr
@@ -134,7 +144,12 @@ def test_a_reload_ends_the_lifespan_behind_the_last_request(supervise, tmp_path:
     (now,) = server.settled(1)
     assert now != first
     assert server.stop() == 0
-    assert lifespans(tmp_path) == [f"{first} startup", f"{now} startup", f"{first} shutdown", f"{now} shutdown"]
+    assert lifespans(tmp_path) == [
+        f"{first} startup",
+        f"{now} startup",
+        f"{first} shutdown",
+        f"{now} shutdown",
+    ]
 
 
 def test_an_endless_stream_ends_at_the_drain_deadline(serve, tmp_path: Path) -> None:
@@ -171,33 +186,38 @@ def ask_seen(client: Client, name: str) -> list[str]:
     return json.loads(client.ask("GET", f"/seen?name={name}").body)
 
 
-def test_requests_beyond_the_bound_wait_in_the_queue(serve) -> None:
-    server = serve(*ZOO, "--asgi-concurrency", "3", "--queue-len-max", "2", "--queue-target", "20s")
-    clients = [server.connect() for _ in range(8)]
-    for number, client in enumerate(clients[:2]):
-        client.send(request("GET", f"/waits?name=inside&say={number}"))
-    # One more may be inside, which looks.
-    with server.connect() as looks:
-        assert until(lambda: len(ask_seen(looks, "inside")) == 2)
-        clients[2].send(request("GET", "/waits?name=inside&say=2"))
-        # All are inside: the next two wait, and one more is refused.
-        for number, client in enumerate(clients[3:5]):
-            time.sleep(0.1)
-            client.send(request("GET", f"/waits?name=queued&say=q{number}"))
-        time.sleep(0.2)
-        clients[5].send(request("GET", "/"))
-        refused = clients[5].reply()
-        assert (refused.status, bool(refused.header("retry-after"))) == (503, True)
-    # Cancelling nothing: whoever leaves makes room, in the order of arrival.
-    for client in clients[:3]:
+def waiting_len(server: Supervised) -> int:
+    (process,) = server.processes()
+    return int(process["pools"][0]["waiting"])
+
+
+def test_requests_beyond_the_bound_wait_in_the_queue(supervise, tmp_path: Path) -> None:
+    bounds = ("--asgi-concurrency", "2", "--queue-len-max", "2", "--queue-target", "20s")
+    server = supervise(*ZOO[1:], *bounds, app=ZOO[0])
+    clients = [server.connect() for _ in range(5)]
+    for number, client in enumerate(clients[:4]):
+        client.send(request("GET", "/until-file?file=now"))
+        # Two are inside, the next ones wait.
+        assert until(lambda number=number: waiting_len(server) == max(0, number - 1))
+    refused = clients[4].ask("GET", "/")
+    assert (refused.status, bool(refused.header("retry-after"))) == (503, True)
+    (tmp_path / "now").touch()
+    assert [client.reply().text for client in clients[:4]] == ["1", "2", "3", "4"]
+    assert server.ask().body == b"hello"
+    for client in clients:
         client.sock.close()
-        server.count()
-    assert server.stop() in (0, 1)
-    for client in clients[3:5]:
-        server.count()
-        client.sock.close()
-    for client in clients[5:]:
-        client.sock.close()
+
+
+def test_a_blocked_loop_holds_up_no_file(serve, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_bytes(b"a file")
+    server = serve(*ZOO, "--static", f"/f={tmp_path / 'files'}")
+    with server.connect() as blocked, server.connect() as other:
+        blocked.send(request("GET", "/blocks"))
+        assert until((tmp_path / "blocks").exists)
+        assert other.ask("GET", "/f/a.txt").body == b"a file"
+        (tmp_path / "goes-on").touch()
+        assert blocked.reply().body == b"blocked"
 
 
 def test_an_overdue_request_is_504_and_its_task_is_cancelled(serve) -> None:

@@ -73,7 +73,9 @@ async def stream(scope: Scope, receive: Receive, send: Send, query: dict[str, st
     name = query.get("name", "stream")
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
     for number in range(int(query.get("count", 3))):
-        await send({"type": "http.response.body", "body": b"x" * int(query.get("bytes", 5)), "more_body": True})
+        await send(
+            {"type": "http.response.body", "body": b"x" * int(query.get("bytes", 5)), "more_body": True}
+        )
         SEEN[name] = [number + 1]
         await asyncio.sleep(0)
     await send({"type": "http.response.body"})
@@ -189,6 +191,15 @@ async def waits(scope: Scope, receive: Receive, send: Send, query: dict[str, str
         raise
     await answer(send, query.get("say", "waited").encode())
     SEEN[name].append("answered")
+
+
+async def until_file(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
+    """Waits for a file, and says the order in which it was begun."""
+    SEEN[query["file"]].append("begun")
+    number = len(SEEN[query["file"]])
+    while not Path(query["file"]).exists():
+        await asyncio.sleep(0.01)
+    await answer(send, str(number).encode())
 
 
 async def disconnect(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
@@ -314,6 +325,7 @@ PATHS = {
     "scope": scope_,
     "cancelled-receive": cancelled_receive,
     "event-stream": event_stream,
+    "until-file": until_file,
     **{
         one.__name__: one
         for one in (

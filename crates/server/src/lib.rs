@@ -32,6 +32,8 @@ mod slow;
 pub mod pool;
 mod queue;
 
+mod loop_inbox;
+
 mod run_guard;
 pub mod watchdog;
 

@@ -109,6 +109,12 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "exchange",
+        "loop_inbox",
+        "an event loop hears what happens to an exchange that is inside",
+    ),
+    ("loop_inbox", "sync", "one way to lock"),
+    (
+        "exchange",
         "client_limit",
         "a request has a place among those of its client",
     ),

@@ -176,7 +176,6 @@ impl Wait {
 }
 
 /// The exception that `throw` was given, in any of its forms.
-#[expect(clippy::needless_pass_by_value, reason = "arguments come by value")]
 pub(super) fn thrown(
     kind: Bound<'_, PyAny>,
     value: Option<Bound<'_, PyAny>>,

@@ -116,7 +116,7 @@ class Lifespan:
         if not self.task.done():
             place = innermost(self.task)
             self.task.cancel()
-            hint = "`lifespan_timeout` sets the time, and `lifespan = \"off\"` leaves the startup out"
+            hint = '`lifespan_timeout` sets the time, and `lifespan = "off"` leaves the startup out'
             raise Fault(f"the startup of the application took longer than {timeout:g} s, in {place}", hint)
         self.task = None
         if self.error is None:
@@ -126,7 +126,9 @@ class Lifespan:
         # An application that does not know lifespans refuses the scope. One that has asked for an event knows them.
         if mode == "auto" and not self.has_asked:
             return
-        raise Fault(f"the startup of the application failed: {first_line(self.error)}", None, text_of(self.error))
+        raise Fault(
+            f"the startup of the application failed: {first_line(self.error)}", None, text_of(self.error)
+        )
 
     async def run(self):
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
@@ -180,7 +182,11 @@ def innermost(task):
     found, waits = None, task.get_coro()
     while waits is not None:
         frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
-        if frame is not None and f"{asyncio.__name__}/" not in frame.f_code.co_filename and frame.f_globals is not globals():
+        if (
+            frame is not None
+            and f"{asyncio.__name__}/" not in frame.f_code.co_filename
+            and frame.f_globals is not globals()
+        ):
             found = frame
         waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
     if found is None:

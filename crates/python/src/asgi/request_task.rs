@@ -32,10 +32,10 @@ use crate::{fork, trace};
 pub(super) struct RequestTask {
     key: u64,
     event_loop: Py<AsgiLoop>,
-    state: Mutex<RequestState>,
+    state: Mutex<TaskState>,
 }
 
-struct RequestState {
+struct TaskState {
     program: Program,
     task: Option<Py<PyAny>>,
     body: BodyReader,
@@ -72,7 +72,7 @@ impl RequestTask {
         Self {
             key: begun.key,
             event_loop,
-            state: Mutex::new(RequestState {
+            state: Mutex::new(TaskState {
                 program: Program::New(scope),
                 task: None,
                 body: BodyReader::new(body),
@@ -86,7 +86,7 @@ impl RequestTask {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, RequestState> {
+    fn state(&self) -> MutexGuard<'_, TaskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -248,7 +248,7 @@ impl RequestTask {
     }
 
     /// One step of the application, in the context of the task; `None` at its end.
-    fn step(this: &Bound<'_, Self>, input: Input) -> PyResult<Option<Py<PyAny>>> {
+    fn step(this: &Bound<'_, Self>, input: StepInput) -> PyResult<Option<Py<PyAny>>> {
         let py = this.py();
         let own = this.get();
         let program = std::mem::replace(&mut own.state().program, Program::Stepping);
@@ -257,8 +257,8 @@ impl RequestTask {
             Program::New(scope) => {
                 own.begin();
                 match input {
-                    Input::Next => own.call(this, scope.bind(py)),
-                    Input::Throw(error) => return own.end(this, Err(error)),
+                    StepInput::Next => own.call(this, scope.bind(py)),
+                    StepInput::Throw(error) => return own.end(this, Err(error)),
                 }
             }
             Program::Stepping | Program::Ended => {
@@ -440,7 +440,7 @@ impl RequestTask {
     }
 }
 
-impl RequestState {
+impl TaskState {
     /// The waiting `receive()`, if its answer is that the client is gone.
     fn take_receiver_if_given(&mut self) -> Option<Py<PyAny>> {
         self.receiver.take_if(|_| self.body.is_given())
@@ -455,7 +455,7 @@ enum Step<'py> {
 }
 
 /// How a step begins.
-enum Input {
+enum StepInput {
     Next,
     Throw(PyErr),
 }
@@ -519,12 +519,12 @@ impl RequestTask {
     }
 
     fn __next__(this: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
-        Self::step(this, Input::Next)
+        Self::step(this, StepInput::Next)
     }
 
     fn send(this: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _ = value;
-        Self::step(this, Input::Next)?.ok_or_else(|| PyStopIteration::new_err(()))
+        Self::step(this, StepInput::Next)?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     #[pyo3(signature = (kind, value=None, traceback=None))]
@@ -535,7 +535,7 @@ impl RequestTask {
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let error = super::awaitable::thrown(kind, value, traceback);
-        Self::step(this, Input::Throw(error))?.ok_or_else(|| PyStopIteration::new_err(()))
+        Self::step(this, StepInput::Throw(error))?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     fn close(this: &Bound<'_, Self>) -> PyResult<()> {
@@ -543,16 +543,16 @@ impl RequestTask {
         let is_over = matches!(this.get().state().program, Program::Ended);
         match is_over {
             true => Ok(()),
-            false => Self::step(this, Input::Throw(exit)).map(drop),
+            false => Self::step(this, StepInput::Throw(exit)).map(drop),
         }
     }
 }
 
-impl Input {
+impl StepInput {
     /// Has the application go on.
     fn run<'py>(self, steps: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
         let py = steps.py();
-        if let Input::Throw(error) = self {
+        if let StepInput::Throw(error) = self {
             let given = steps.call_method1(intern!(py, "throw"), (error,));
             return match given {
                 Ok(on) => Ok(Step::Waits(on)),
@@ -560,9 +560,9 @@ impl Input {
                 Err(error) => Err(error),
             };
         }
-        let mut result = std::ptr::null_mut();
+        let (nothing, mut result) = (py.None(), std::ptr::null_mut());
         // SAFETY: attached; a live iterator, `None`, and a place for a reference that is then ours.
-        let sent = unsafe { ffi::PyIter_Send(steps.as_ptr(), ffi::Py_None(), &raw mut result) };
+        let sent = unsafe { ffi::PyIter_Send(steps.as_ptr(), nothing.as_ptr(), &raw mut result) };
         // SAFETY: an owned reference, or null where the step has raised.
         let result = unsafe { Bound::from_owned_ptr_or_opt(py, result) };
         match (sent, result) {

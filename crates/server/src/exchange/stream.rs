@@ -16,7 +16,7 @@ use telemetry::Stamp;
 use super::Exchange;
 pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
-use crate::pool::{LoopEvent, LoopInbox};
+use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
 use config::typed::Rate;

@@ -13,16 +13,15 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use config::failure::Failure;
 use files::Reply;
 use logging::Level;
-use rustix::event::EventfdFlags;
 use telemetry::Ending;
 
 use super::worker::{HAS_STREAM, Responder};
@@ -33,49 +32,12 @@ use crate::exchange::{BodyFile, Exchange};
 use crate::fault::Fault;
 use crate::fork;
 use crate::handler::Handler;
+use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::queue::{DequeueReason, Parker, Polled};
-use crate::sync::{invariant, lock};
+use crate::sync::invariant;
 
 /// Bytes of a body that are read from its file at once.
 const PIECE_BYTES: u64 = 64 << 10;
-
-/// Something that has happened to an exchange inside the loop, by its key, or to all of them.
-#[derive(Debug)]
-pub enum LoopEvent {
-    /// The client has ended its side, or was given up.
-    ClientGone(u64),
-    /// The driver has answered in place of the application, which took too long.
-    Overdue(u64),
-    /// The client has taken enough for more to be sent.
-    Room(u64),
-    /// Bytes of a body that were asked for.
-    Body(u64, io::Result<Vec<u8>>),
-    /// A file that was to be opened, with its length.
-    Opened(u64, io::Result<(File, u64)>),
-    /// All that is inside is to end: the time of the process is up.
-    CancelAll,
-}
-
-/// Events of the exchanges inside one loop. At most a few of each exchange wait: its events happen once, or are asked for.
-#[derive(Debug)]
-pub(crate) struct LoopInbox {
-    events: Mutex<Vec<LoopEvent>>,
-    wakeup: LoopWakeup,
-}
-
-/// How a sleeping loop is woken.
-#[derive(Debug)]
-struct LoopWakeup {
-    fd: OwnedFd,
-    state: AtomicU8,
-}
-
-/// The loop is looking for what there is.
-const LOOKING: u8 = 0;
-/// The loop sleeps, or is about to: the next event writes to the descriptor.
-const ASLEEP: u8 = 1;
-/// Something has come since the loop began to look.
-const CALLED: u8 = 2;
 
 /// The loop's end of all pools of the process.
 pub struct LoopWorker {
@@ -140,47 +102,6 @@ impl RunnableLoop {
     }
 }
 
-impl LoopInbox {
-    fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self {
-            events: Mutex::default(),
-            wakeup: LoopWakeup {
-                fd: rustix::event::eventfd(0, flags)?,
-                state: AtomicU8::new(LOOKING),
-            },
-        })
-    }
-
-    /// From any thread.
-    pub(crate) fn send(&self, event: LoopEvent) {
-        lock(&self.events).push(event);
-        self.wakeup.wake();
-    }
-}
-
-impl LoopWakeup {
-    fn wake(&self) {
-        // What there is was put into a queue or the inbox before: a loop that does not sleep looks once more.
-        if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
-            // It cannot be full: the counter holds far more than one.
-            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
-        }
-    }
-
-    fn begin_look(&self) {
-        self.state.store(LOOKING, Ordering::SeqCst);
-    }
-
-    fn sleep(&self) -> bool {
-        let (looking, asleep) = (LOOKING, ASLEEP);
-        let slept =
-            self.state
-                .compare_exchange(looking, asleep, Ordering::AcqRel, Ordering::Acquire);
-        slept.is_ok()
-    }
-}
-
 impl LoopWorker {
     /// The worker of these pools; `on_exit` is called at its end.
     pub(crate) fn new(
@@ -195,7 +116,7 @@ impl LoopWorker {
         let mut own = Vec::new();
         for pool in pools {
             let signal = Arc::clone(&inbox);
-            let parker = Arc::new(Parker::signalling(move || signal.wakeup.wake()));
+            let parker = Arc::new(Parker::signalling(move || signal.wake()));
             pool.enter_loop(Arc::clone(&inbox), inside_max);
             own.push(LoopPool {
                 responder: Responder::new(Arc::clone(pool)),
@@ -217,28 +138,28 @@ impl LoopWorker {
 
     /// Readable once there is something to do after `sleep`.
     pub fn wakeup(&self) -> BorrowedFd<'_> {
-        self.inbox.wakeup.fd.as_fd()
+        self.inbox.wakeup()
     }
 
     /// Empties the descriptor that has become readable.
     pub fn clear_wakeup(&self) {
-        let _ = rustix::io::read(&self.inbox.wakeup.fd, &mut [0; 8]);
+        self.inbox.clear_wakeup();
     }
 
     /// The loop begins to look: what comes from now on is seen, or keeps it from sleeping.
     pub fn begin_look(&self) {
-        self.inbox.wakeup.begin_look();
+        self.inbox.begin_look();
     }
 
     /// Whether the loop may sleep after a look: its descriptor becomes readable when something comes. False: something
     /// has come since the look began.
     pub fn sleep(&self) -> bool {
-        self.inbox.wakeup.sleep()
+        self.inbox.sleep()
     }
 
     /// Adds the events that have come to `events`.
     pub fn take_events(&mut self, events: &mut Vec<LoopEvent>) {
-        events.append(&mut lock(&self.inbox.events));
+        self.inbox.take(events);
     }
 
     /// The next waiting exchange. End it by `finish`, and its task by `leave`.
@@ -498,40 +419,5 @@ impl Pool {
         self.counters.running.take_from_any();
         self.counters.completed.add_from_any();
         self.report_to_placement(exchange, phases.replied.since(phases.started));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(inbox: &LoopInbox) -> u64 {
-        let mut count = [0; 8];
-        let read = rustix::io::read(&inbox.wakeup.fd, &mut count);
-        read.map_or(0, |_| u64::from_ne_bytes(count))
-    }
-
-    #[test]
-    fn the_descriptor_is_written_once_and_only_while_the_loop_sleeps() {
-        let inbox = LoopInbox::new().unwrap();
-        inbox.send(LoopEvent::Room(1));
-        assert_eq!(written(&inbox), 0);
-        inbox.wakeup.begin_look();
-        assert!(inbox.wakeup.sleep());
-        for key in 0..3 {
-            inbox.send(LoopEvent::ClientGone(key));
-        }
-        assert_eq!(written(&inbox), 1);
-    }
-
-    #[test]
-    fn what_comes_during_a_look_keeps_the_loop_awake() {
-        let inbox = LoopInbox::new().unwrap();
-        inbox.wakeup.begin_look();
-        inbox.send(LoopEvent::Room(1));
-        assert!(!inbox.wakeup.sleep());
-        inbox.wakeup.begin_look();
-        assert!(inbox.wakeup.sleep());
-        assert_eq!(written(&inbox), 0);
     }
 }

@@ -25,6 +25,7 @@ use telemetry::{Nanos, Stamp};
 
 use crate::exchange::Exchange;
 use crate::handler::Handler;
+use crate::loop_inbox::LoopInbox;
 use crate::pages::Pages;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
@@ -37,9 +38,9 @@ use ipc::stats::{PoolStats, Stats};
 
 use controller::Timer;
 
+pub use crate::loop_inbox::LoopEvent;
 pub(crate) use controller::start_controller;
-pub(crate) use event_loop::LoopInbox;
-pub use event_loop::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker, RunnableLoop};
+pub use event_loop::{FileLoader, LoopAssignment, LoopTake, LoopWorker, RunnableLoop};
 pub use worker::{Assignment, ErrorOutput, Meter, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
