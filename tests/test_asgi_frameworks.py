@@ -1,4 +1,4 @@
-"""Frameworks that speak ASGI, each with a small real application: a page, a body, a stream, a file, and the lifespan."""
+"""Frameworks that speak ASGI, each with a small real application: pages, bodies, streams, files, and the lifespan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ async def lifespan(app):
     yield {"word": "of the lifespan"}
 
 async def page(request):
-    return JSONResponse({"word": request.state.word, "client": request.client.host, "q": request.query_params["q"]})
+    query = request.query_params
+    return JSONResponse({"word": request.state.word, "client": request.client.host, "q": query["q"]})
 
 async def echo(request):
     return PlainTextResponse(await request.body())
@@ -54,8 +55,9 @@ async def tag(request, call_next):
     response.headers["x-tag"] = "yes"
     return response
 
+pages = (page, echo, stream, file, plain, fails)
 app = Starlette(
-    routes=[Route(f"/{one.__name__}", one, methods=["GET", "POST"]) for one in (page, echo, stream, file, plain, fails)],
+    routes=[Route(f"/{one.__name__}", one, methods=["GET", "POST"]) for one in pages],
     lifespan=lifespan,
     middleware=[Middleware(BaseHTTPMiddleware, dispatch=tag)],
 )
@@ -112,7 +114,8 @@ settings.configure(ROOT_URLCONF=__name__, SECRET_KEY="k", ALLOWED_HOSTS=["*"], D
 
 async def page(request):
     await asyncio.sleep(0)
-    return JsonResponse({"word": "of the lifespan", "client": request.META["REMOTE_ADDR"], "q": request.GET["q"]})
+    client = request.META["REMOTE_ADDR"]
+    return JsonResponse({"word": "of the lifespan", "client": client, "q": request.GET["q"]})
 
 def echo(request):
     return HttpResponse(request.body)

@@ -37,7 +37,8 @@ def seen(server: Milepost, name: str) -> list[object]:
 
 def test_the_scope_is_what_was_asked_for(server: Milepost, client: Client) -> None:
     client.send(
-        b"GET /scope/%C3%A4%2Fb%20c?x=%41&y HTTP/1.1\r\nHost: shop\r\nX-Two: 1\r\nACCEPT: */*\r\nX-Two: 2\r\n\r\n"
+        b"GET /scope/%C3%A4%2Fb%20c?x=%41&y HTTP/1.1\r\n"
+        b"Host: shop\r\nX-Two: 1\r\nACCEPT: */*\r\nX-Two: 2\r\n\r\n"
     )
     found = json.loads(client.reply().body)
     scope = found["scope"]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import ssl
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +25,9 @@ LIFESPANS = {
     "assertion": "assert scope['type'] == 'http'",
     "returns": "return",
     "raises": "await receive()\n        raise ValueError('a broken startup')",
-    "failed": "await receive()\n        await send({'type': 'lifespan.startup.failed', 'message': 'no database'})",
+    "failed": (
+        "await receive()\n        await send({'type': 'lifespan.startup.failed', 'message': 'no database'})"
+    ),
     "silent": "await receive()\n        await never()",
     "good": (
         "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
@@ -38,7 +39,8 @@ LIFESPANS = {
     ),
     "failed-late": (
         "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
-        "        await receive()\n        await send({'type': 'lifespan.shutdown.failed', 'message': 'not clean'})"
+        "        await receive()\n"
+        "        await send({'type': 'lifespan.shutdown.failed', 'message': 'not clean'})"
     ),
     "wrong": "await receive()\n        await send({'type': 'lifespan.shutdown.complete'})",
 }

@@ -329,8 +329,8 @@ PATHS = {
     **{
         one.__name__: one
         for one in (
-            echo, stream, wrong, late, raises, returns, waits, disconnect, context, blocks, pathsend, hint, background,
-            fields, kinds, thread, seen, opens,
+            echo, stream, wrong, late, raises, returns, waits, disconnect, context, blocks, pathsend, hint,
+            background, fields, kinds, thread, seen, opens,
         )
     },
 }  # fmt: skip
