@@ -15,7 +15,7 @@ from http2 import Http2
 
 from raw import Client, CutShort, request
 from serving import APPS, Milepost, run, until
-from supervising import Supervised
+from supervising import Supervised, calling
 
 ZOO = ("asgi_zoo:app", "--app-dir", str(APPS))
 
@@ -41,6 +41,10 @@ LIFESPANS = {
         "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
         "        await receive()\n"
         "        await send({'type': 'lifespan.shutdown.failed', 'message': 'not clean'})"
+    ),
+    "stuck-late": (
+        "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
+        "        await receive()\n        await never()"
     ),
     "wrong": "await receive()\n        await send({'type': 'lifespan.shutdown.complete'})",
 }
@@ -174,6 +178,85 @@ def test_a_task_that_waits_is_cancelled_at_the_drain_deadline(serve, tmp_path: P
     assert server.stop() == 0
     assert [line.split()[1] for line in lifespans(tmp_path)] == ["startup", "shutdown"]
     assert "Task was destroyed" not in server.errors
+
+
+def test_a_shutdown_that_never_ends_is_left_at_the_drain_deadline(serve, tmp_path: Path) -> None:
+    write(tmp_path, "stuck-late")
+    server = serve("app:app", "--drain-timeout", "500ms")
+    with server.connect() as client:
+        assert client.ask().body == b"served"
+    assert server.stop() == 0
+
+
+def test_a_blocked_loop_is_left_at_the_drain_deadline(serve, tmp_path: Path) -> None:
+    server = serve(*ZOO, "--drain-timeout", "500ms")
+    with server.connect() as client:
+        client.send(request("GET", "/blocks"))
+        assert until((tmp_path / "blocks").exists)
+        server.count()
+        assert server.stop() == 0
+        with pytest.raises(CutShort):
+            client.reply()
+
+
+HOOKS = """
+import threading
+
+def hook(name):
+    with open("hooks.txt", "a") as file:
+        file.write(f"{name} {threading.current_thread() is threading.main_thread()}\\n")
+
+def ready(): hook("ready")
+def leaves(): hook("leaves")
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        raise ValueError
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": b"served"})
+"""
+
+
+def test_hooks_of_a_process_run_around_its_loop(serve, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(HOOKS)
+    toml = '[hooks]\nworker_ready = "app:ready"\nworker_exit = "app:leaves"\n'
+    server = serve("app:app", toml=toml)
+    with server.connect() as client:
+        assert client.ask().body == b"served"
+    assert server.stop() == 0
+    assert (tmp_path / "hooks.txt").read_text() == "ready True\nleaves True\n"
+
+
+WORDS = """
+import os
+
+WORD = "{word}"
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            await send({{"type": f"{{kind}}.complete"}})
+            if kind == "lifespan.shutdown":
+                return
+    body = f"{{WORD}} {{os.getpid()}}".encode()
+    await send({{"type": "http.response.start", "status": 200}})
+    await send({{"type": "http.response.body", "body": body}})
+"""
+
+
+def test_reloads_under_load_lose_no_request(supervise, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(WORDS.format(word="one"))
+    server: Supervised = supervise("--processes", "2")
+    server.settled(2)
+    with calling(server) as callers:
+        for word in ("two", "three", "four"):
+            (tmp_path / "app.new").write_text(WORDS.format(word=word))
+            (tmp_path / "app.new").replace(tmp_path / "app.py")
+            server.done("reload")
+            assert server.serves_only(word)
+    assert callers.lost == []
+    assert "Traceback" not in server.errors
 
 
 def test_an_interrupt_of_the_terminal_ends_no_loop(serve) -> None:

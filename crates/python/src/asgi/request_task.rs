@@ -90,8 +90,13 @@ impl RequestTask {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The task that runs this. One that has begun and ended while it was made is not kept: the two would hold each
+    /// other.
     pub(super) fn set_task(&self, task: Py<PyAny>) {
-        self.state().task = Some(task);
+        let mut state = self.state();
+        if !matches!(state.program, Program::Ended) {
+            state.task = Some(task);
+        }
     }
 
     /// Takes the exchange out, where no task could be made for it.
