@@ -1,4 +1,4 @@
-"""Frameworks that speak ASGI, each with a small application: pages, bodies, streams, files, and the lifespan."""
+"""Frameworks that speak ASGI, each with a small application: pages, bodies, streams, files, the lifespan."""
 
 from __future__ import annotations
 
