@@ -33,6 +33,7 @@ pub mod pool;
 mod queue;
 
 mod loop_inbox;
+mod loop_wakeup;
 
 mod run_guard;
 pub mod watchdog;

@@ -1,20 +1,14 @@
 //! The inbox of an event loop: what happens to the exchanges that are inside, from any thread, and how a sleeping loop is
 //! woken.
-//!
-//! ```text
-//! LOOKING ──sleep──► ASLEEP ──something comes: the descriptor is written──► CALLED
-//!    ▲ └──────────────────── something comes ────────────────────────────────┘  │
-//!    └───────────────────────────── begin_look ─────────────────────────────────┘
-//! ```
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::event::EventfdFlags;
 
+use crate::loop_wakeup::LoopWakeup;
 use crate::sync::lock;
 
 /// Something that has happened to an exchange inside the loop, by its key, or to all of them.
@@ -39,38 +33,24 @@ pub enum LoopEvent {
 pub(crate) struct LoopInbox {
     events: Mutex<Vec<LoopEvent>>,
     wakeup: LoopWakeup,
-}
-
-/// How a sleeping loop is woken.
-#[derive(Debug)]
-struct LoopWakeup {
+    /// Written when the loop is to be woken.
     fd: OwnedFd,
-    state: AtomicU8,
 }
-
-/// The loop is looking for what there is.
-const LOOKING: u8 = 0;
-/// The loop sleeps, or is about to: the next event writes to the descriptor.
-const ASLEEP: u8 = 1;
-/// Something has come since the loop began to look.
-const CALLED: u8 = 2;
 
 impl LoopInbox {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
             events: Mutex::default(),
-            wakeup: LoopWakeup {
-                fd: rustix::event::eventfd(0, flags)?,
-                state: AtomicU8::new(LOOKING),
-            },
+            wakeup: LoopWakeup::new(),
+            fd: rustix::event::eventfd(0, flags)?,
         })
     }
 
     /// From any thread.
     pub(crate) fn send(&self, event: LoopEvent) {
         lock(&self.events).push(event);
-        self.wakeup.wake();
+        self.wake();
     }
 
     /// Adds what has come to `events`.
@@ -80,18 +60,21 @@ impl LoopInbox {
 
     /// Something else has come for the loop.
     pub(crate) fn wake(&self) {
-        self.wakeup.wake();
+        if self.wakeup.call() {
+            // It cannot be full: the counter holds far more than one.
+            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Readable once there is something to do after `sleep`.
     pub(crate) fn wakeup(&self) -> BorrowedFd<'_> {
-        self.wakeup.fd.as_fd()
+        self.fd.as_fd()
     }
 
     /// Empties the descriptor.
     pub(crate) fn clear_wakeup(&self) {
         // Without a byte in it, it is empty.
-        let _ = rustix::io::read(&self.wakeup.fd, &mut [0; 8]);
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 
     /// The loop begins to look: what comes from now on is seen, or keeps it from sleeping.
@@ -105,35 +88,13 @@ impl LoopInbox {
     }
 }
 
-impl LoopWakeup {
-    fn wake(&self) {
-        // What there is was put into a queue or the inbox before: a loop that does not sleep looks once more.
-        if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
-            // It cannot be full: the counter holds far more than one.
-            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
-        }
-    }
-
-    fn begin_look(&self) {
-        self.state.store(LOOKING, Ordering::SeqCst);
-    }
-
-    fn sleep(&self) -> bool {
-        let (looking, asleep) = (LOOKING, ASLEEP);
-        let slept =
-            self.state
-                .compare_exchange(looking, asleep, Ordering::AcqRel, Ordering::Acquire);
-        slept.is_ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn written(inbox: &LoopInbox) -> u64 {
         let mut count = [0; 8];
-        let read = rustix::io::read(&inbox.wakeup.fd, &mut count);
+        let read = rustix::io::read(&inbox.fd, &mut count);
         read.map_or(0, |_| u64::from_ne_bytes(count))
     }
 
@@ -142,8 +103,8 @@ mod tests {
         let inbox = LoopInbox::new().unwrap();
         inbox.send(LoopEvent::Room(1));
         assert_eq!(written(&inbox), 0);
-        inbox.wakeup.begin_look();
-        assert!(inbox.wakeup.sleep());
+        inbox.begin_look();
+        assert!(inbox.sleep());
         for key in 0..3 {
             inbox.send(LoopEvent::ClientGone(key));
         }
@@ -153,11 +114,11 @@ mod tests {
     #[test]
     fn what_comes_during_a_look_keeps_the_loop_awake() {
         let inbox = LoopInbox::new().unwrap();
-        inbox.wakeup.begin_look();
+        inbox.begin_look();
         inbox.send(LoopEvent::Room(1));
-        assert!(!inbox.wakeup.sleep());
-        inbox.wakeup.begin_look();
-        assert!(inbox.wakeup.sleep());
+        assert!(!inbox.sleep());
+        inbox.begin_look();
+        assert!(inbox.sleep());
         assert_eq!(written(&inbox), 0);
     }
 }
