@@ -396,3 +396,13 @@ def test_continue_is_said_before_the_body(client: Client) -> None:
     assert client.head()[0] == 100
     client.send(b"body")
     assert client.reply().body == b"body"
+
+
+def test_tools_that_show_tasks_see_where_a_request_waits(server: Milepost, client: Client) -> None:
+    with server.connect() as other:
+        other.send(request("GET", "/waits?name=shown"))
+        assert until(lambda: seen(server, "shown") == ["waits"])
+        shown = client.ask("GET", "/tasks").text
+        assert "asgi_zoo.py" in shown and "in app" in shown
+        client.ask("GET", "/opens?name=shown")
+        assert other.reply().body == b"waited"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import io
 import json
 import os
 import threading
@@ -312,6 +313,15 @@ async def thread(scope: Scope, receive: Receive, send: Send, query: dict[str, st
     await say(send, {"is_main": is_main, "executor": name, "loop": type(loop).__module__, "pid": os.getpid()})
 
 
+async def tasks(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
+    """What tools see of the tasks of other requests."""
+    out = io.StringIO()
+    for task in asyncio.all_tasks():
+        out.write(f"{task!r}\n")
+        task.print_stack(file=out)
+    await answer(send, out.getvalue().encode())
+
+
 async def seen(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
     await say(send, SEEN[query["name"]])
 
@@ -330,7 +340,7 @@ PATHS = {
         one.__name__: one
         for one in (
             echo, stream, wrong, late, raises, returns, waits, disconnect, context, blocks, pathsend, hint,
-            background, fields, kinds, thread, seen, opens,
+            background, fields, kinds, thread, tasks, seen, opens,
         )
     },
 }  # fmt: skip

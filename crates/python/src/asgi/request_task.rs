@@ -291,6 +291,19 @@ impl RequestTask {
         }
     }
 
+    /// An attribute of the application's coroutine, between its steps.
+    fn of_program(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyString>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let steps = match &self.state().program {
+            Program::Running(steps) => steps.clone_ref(py),
+            _ => return Ok(None),
+        };
+        Ok(steps.bind(py).getattr_opt(name)?.map(Bound::unbind))
+    }
+
     /// The first step begins.
     fn begin(&self) {
         let mut state = self.state();
@@ -513,6 +526,37 @@ impl RequestTask {
             true => Ok(Bound::new(py, Wait::new(this.clone().unbind(), Awaited::Room))?.into_any()),
             false => Ok(own.event_loop.get().sent(py)),
         }
+    }
+
+    /// The frame of the application, for tools that show tasks; `None` while it runs.
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "cr_frame"))
+    }
+
+    #[getter]
+    fn cr_code(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "cr_code"))
+    }
+
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "cr_await"))
+    }
+
+    #[getter]
+    fn cr_running(&self) -> bool {
+        matches!(self.state().program, Program::Stepping)
+    }
+
+    #[getter]
+    fn __name__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "__name__"))
+    }
+
+    #[getter]
+    fn __qualname__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "__qualname__"))
     }
 
     fn __await__(this: Bound<'_, Self>) -> Bound<'_, Self> {
