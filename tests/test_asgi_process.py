@@ -301,8 +301,12 @@ def test_a_blocked_loop_holds_up_no_file(serve, tmp_path: Path) -> None:
         blocked.send(request("GET", "/blocks"))
         assert until((tmp_path / "blocks").exists)
         assert other.ask("GET", "/f/a.txt").body == b"a file"
+        assert until(lambda: "blocks the event loop, for" in server.errors)
         (tmp_path / "goes-on").touch()
         assert blocked.reply().body == b"blocked"
+    assert server.stop() == 0
+    (line,) = (line for line in server.errors.splitlines() if "blocks the event loop" in line)
+    assert "GET /blocks [id " in line and "asgi_zoo.py:" in line and "(blocks)" in line
 
 
 def test_an_overdue_request_is_504_and_its_task_is_cancelled(serve) -> None:

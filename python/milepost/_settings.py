@@ -38,6 +38,8 @@ class Settings(TypedDict, total=False):
     """Lifespan events of the ASGI application."""
     lifespan_timeout: float | str
     """Maximum time the startup of the ASGI application may take."""
+    slow_step: Text
+    """Time that a request may block the event loop before it is logged, or off."""
     static: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
     """Folder of files to serve under a URL (repeatable)."""
     static_index: Text

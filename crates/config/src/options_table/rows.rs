@@ -101,6 +101,10 @@ settings! {
     ) => config.asgi.lifespan;
     /// Maximum time the startup of the ASGI application may take
     lifespan_timeout in Asgi { default: "30s" } = duration(MS, HOUR) => config.asgi.lifespan_timeout;
+    /// Time that a request may block the event loop before it is logged, or off
+    /// The error log names the request and the innermost line of the application, once for each step of its task.
+    slow_step in Asgi { placeholder: "DURATION", default: "100ms" }
+        = text("a duration from 1ms to 24h (as `250ms`), or `off`", parse::run_time) => config.asgi.slow_step;
 
     /// Folder of files to serve under a URL (repeatable)
     /// The longest matching URL wins. Requests that match no folder go to the application. In TOML the setting

@@ -15,6 +15,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("asgi_concurrency", "20"),
     ("lifespan", "off"),
     ("lifespan_timeout", "5s"),
+    ("slow_step", "2s"),
     ("static", "/files=pub"),
     ("static_index", "home.html"),
     (

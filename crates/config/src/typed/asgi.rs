@@ -18,6 +18,8 @@ defaults! {
         pub lifespan: LifespanMode,
         /// How long the startup may take.
         pub lifespan_timeout: Nanos = Nanos::from_secs(30),
+        /// A step of a request that blocks the loop for longer is logged.
+        pub slow_step: Option<Nanos> = Some(Nanos::from_ms(100)),
         /// Some pool has a number of threads that was written, and not the default.
         pub has_threads: bool,
     }

@@ -4,18 +4,19 @@
 //! starved. Runs on the thread of the loop alone; no lock is held while Python code runs.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use config::typed::Level;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker};
-use telemetry::Nanos;
+use telemetry::{Nanos, Stamp};
 
 use super::awaitable::Sent;
 use super::request_task::RequestTask;
 use super::scope::Scopes;
+use super::step_watch::StepWatch;
 use crate::trace;
 
 /// Exchanges that begin in one look.
@@ -38,6 +39,10 @@ pub(super) struct AsgiLoop {
     tasks: Mutex<HashMap<u64, Py<RequestTask>>>,
     look: Mutex<LookState>,
     sent: Py<Sent>,
+    /// What is known of the step that runs; `None` where long steps are not logged.
+    pub(super) watch: Option<Arc<StepWatch>>,
+    /// How Python calls the thread of the loop.
+    thread: u64,
 }
 
 /// Methods of the loop.
@@ -68,6 +73,7 @@ impl AsgiLoop {
         worker: LoopWorker,
         context: Py<PyAny>,
         scopes: Scopes,
+        watch: Option<Arc<StepWatch>>,
     ) -> PyResult<Self> {
         let py = event_loop.py();
         let method = |name: &str| event_loop.getattr(name).map(Bound::unbind);
@@ -90,6 +96,11 @@ impl AsgiLoop {
             tasks: Mutex::default(),
             look: Mutex::default(),
             sent: Py::new(py, Sent)?,
+            watch,
+            thread: py
+                .import("threading")?
+                .call_method0("get_ident")?
+                .extract()?,
         })
     }
 
@@ -104,6 +115,20 @@ impl AsgiLoop {
     /// The result of a `send()` that need not wait.
     pub(super) fn sent<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.sent.bind(py).clone().into_any()
+    }
+
+    /// Logs a step that has blocked the loop since then.
+    pub(super) fn report_step(&self, py: Python<'_>, key: u64, since: Stamp, is_running: bool) {
+        let task = locked(&self.tasks).get(&key).map(|task| task.clone_ref(py));
+        let name = task.and_then(|task| task.get().name());
+        let place = match is_running {
+            true => super::place(py, self.thread).unwrap_or_else(|_| "an unknown place".to_owned()),
+            false => "a call that held the interpreter".to_owned(),
+        };
+        let ms = telemetry::now().since(since).0 / 1_000_000;
+        let text = format!("blocks the event loop, for {ms} ms so far, in {place}");
+        let output = self.worker().error_output();
+        output.write(name.as_ref(), &text);
     }
 
     /// A task has ended.

@@ -7,6 +7,7 @@ import asyncio
 import contextvars
 import importlib.util
 import signal
+import sys
 import sysconfig
 import traceback
 
@@ -189,6 +190,21 @@ def innermost(task):
         ):
             found = frame
         waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
+    if found is None:
+        return "an unknown place"
+    return f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"
+
+
+def place(thread):
+    """The innermost line of the application that a thread runs."""
+    frame = innermost_frame = sys._current_frames().get(thread)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        is_library = "-packages/" in name or name.startswith((sysconfig.get_path("stdlib"), "<"))
+        if not is_library and frame.f_globals is not globals():
+            break
+        frame = frame.f_back
+    found = frame or innermost_frame
     if found is None:
         return "an unknown place"
     return f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"

@@ -10,9 +10,11 @@ mod request_task;
 mod response;
 mod response_state;
 mod scope;
+mod step_watch;
 
 use std::ffi::CStr;
 use std::io;
+use std::sync::Arc;
 
 use cli::{AppFacts, Failure};
 use config::typed::{EventLoopKind, LifespanMode};
@@ -27,6 +29,7 @@ use asgi_loop::AsgiLoop;
 use awaitable::{Sent, Wait};
 use request_task::RequestTask;
 use scope::Scopes;
+use step_watch::StepWatch;
 
 const SOURCE: &CStr =
     match CStr::from_bytes_with_nul(concat!(include_str!("event_loop.py"), "\0").as_bytes()) {
@@ -128,13 +131,24 @@ impl Asgi {
             worker,
             context.unbind(),
             scopes.map_err(failed)?,
+            settings
+                .slow_step
+                .map(|limit| Arc::new(StepWatch::new(limit))),
         );
         let own = Bound::new(py, own.map_err(failed)?).map_err(failed)?;
+        let watch = own.get().watch.clone();
+        if let Some(watch) = &watch {
+            // Without a thread long steps are not logged.
+            let _ = step_watch::start(own.clone().unbind(), Arc::clone(watch));
+        }
         serve().map_err(|error| import::fault("the server's thread", error))?;
         // The server serves from here on: what fails is no failed start.
         let ran = module.call_method1("run", (&event_loop, &own, &lifespan));
         if let Err(error) = ran {
             error.print(py);
+        }
+        if let Some(watch) = watch {
+            watch.close();
         }
         // Now: the application may keep something of a request, and with it the loop.
         own.get().worker().end();
@@ -212,4 +226,9 @@ fn functions(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
         Ok::<_, PyErr>(module.unbind())
     })?;
     Ok(module.bind(py).clone())
+}
+
+/// Where a thread is in the application.
+fn place(py: Python<'_>, thread: u64) -> PyResult<String> {
+    functions(py)?.call_method1("place", (thread,))?.extract()
 }

@@ -15,6 +15,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
 use pyo3::{ffi, intern};
+use server::exchange::ExchangeName;
 use server::fault::Fault;
 use server::pool::{LoopAssignment, LoopEvent};
 use server::response::Taken;
@@ -273,22 +274,41 @@ impl RequestTask {
                 ));
             }
         };
-        let (result, steps) = match steps {
-            Ok(steps) => (input.run(&steps), steps),
-            Err(error) => return own.end(this, Err(error)),
+        let watch = own.event_loop.get().watch.as_deref();
+        if let Some(watch) = watch {
+            watch.begin(own.key);
+        }
+        let ran = steps.and_then(|steps| Ok((input.run(&steps)?, steps)));
+        if let Some(watch) = watch {
+            watch.end();
+        }
+        let (result, steps) = match ran {
+            Ok((step, steps)) => (Ok(step), Some(steps)),
+            Err(error) => (Err(error), None),
         };
         if server::fork::is_child() {
             // Only the process that took the request answers it.
             fork::leave(py, result.err());
         }
-        match result {
-            Ok(Step::Waits(on)) => {
+        match (result, steps) {
+            (Ok(Step::Waits(on)), Some(steps)) => {
                 own.state().program = Program::Running(steps.unbind());
                 Ok(Some(on.unbind()))
             }
-            Ok(Step::Returns) => own.end(this, Ok(())),
-            Err(error) => own.end(this, Err(error)),
+            (Ok(_), _) => own.end(this, Ok(())),
+            (Err(error), _) => own.end(this, Err(error)),
         }
+    }
+
+    /// What the exchange is called in the log.
+    pub(super) fn name(&self) -> Option<ExchangeName> {
+        let mut state = self.state();
+        let exchange = state
+            .response
+            .assignment()
+            .map(|own| &own.assignment.exchange);
+        let name = exchange.map(|exchange| ExchangeName::of(exchange));
+        name.or_else(|| state.response.name())
     }
 
     /// An attribute of the application's coroutine, between its steps.
