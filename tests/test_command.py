@@ -195,7 +195,7 @@ WRONG = {
     "missing attribute": (["app:aplication"], "aplication"),
     "missing attribute of an attribute": (["app:site.absent"], "absent"),
     "not callable": (["app:number"], "callable"),
-    "asgi": (["app:asgi"], "ASGI"),
+    "asgi": (["app:asgi", "--interface", "wsgi"], "ASGI"),
     "a file's name": (["app.py"], "hint: name the module, not its file: `app`"),
     "a file in a folder": (["shop/wsgi.py"], "not its file: `shop.wsgi`"),
     "a dot for the colon": (["shop.wsgi.app"], "did you mean `shop.wsgi:app`?"),

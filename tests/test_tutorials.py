@@ -57,16 +57,12 @@ SERVED = [
     ),
     ("uWSGI: Django with nginx", "--http :8000 --module mysite.wsgi"),
     ("DigitalOcean: uWSGI", "--socket 0.0.0.0:5000 --protocol=http --wsgi-file wsgi.py --callable app"),
+    ("FastAPI: workers", "-w 4 -k uvicorn.workers.UvicornWorker main:app -b 127.0.0.1:8000"),
 ]
 
 #: The same with the corrected command line.
 REFUSED = [
     ("Flask documentation", "-k gevent 'hello:create_app()'", "'hello:create_app()' --threads 16"),
-    (
-        "FastAPI: workers",
-        "-w 4 -k uvicorn.workers.UvicornWorker main:app -b 127.0.0.1:8000",
-        "main:app --bind 127.0.0.1:8000 --processes 4",
-    ),
     (
         "uWSGI quickstart: nginx",
         "--socket 127.0.0.1:3031 --wsgi-file foobar.py --callable app --processes 4 --threads 2",
@@ -175,7 +171,7 @@ def test_variables_come_in_their_order(folder: Path) -> None:
         "MILEPOST_CONNECTIONS_MAX": "99",
     }
     said = serve(folder, [str(COMMAND)], "-c m.toml", **variables)
-    assert "app:app on 5 threads" in said
+    assert "app:app, WSGI on 5 threads" in said
     for name in ("WEB_CONCURRENCY sets processes", "GUNICORN_CMD_ARGS sets threads", "PORT sets bind"):
         assert f"note     {name}\n" in said, said
 

@@ -28,6 +28,18 @@ class Settings(TypedDict, total=False):
     """Environment variable of the application, as NAME=VALUE (repeatable)."""
     trace_requests: bool
     """Pass TRACE requests to the application instead of answering 405."""
+    interface: Literal["auto", "asgi", "asgi2", "wsgi"]
+    """Interface of the application."""
+    loop: Literal["auto", "asyncio", "uvloop"]
+    """Event loop of an ASGI application."""
+    asgi_concurrency: int
+    """Maximum number of requests inside the ASGI application of a process."""
+    lifespan: Literal["auto", "on", "off"]
+    """Lifespan events of the ASGI application."""
+    lifespan_timeout: float | str
+    """Maximum time the startup of the ASGI application may take."""
+    slow_step: Text
+    """Time that a request may block the event loop before it is logged, or off."""
     static: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
     """Folder of files to serve under a URL (repeatable)."""
     static_index: Text

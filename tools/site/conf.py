@@ -18,6 +18,7 @@ NAVIGATION = {
         "docs/guide/automatic-certificates",
         "docs/guide/tls",
         "docs/guide/wsgi",
+        "docs/guide/asgi",
     ],
     "Logs and reports": [
         "docs/guide/logs-and-phases",

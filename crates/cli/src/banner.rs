@@ -19,6 +19,7 @@ pub(crate) struct Facts<'f> {
     pub listening: &'f [AddressStatus],
     pub certificates: &'f [CertificateStatus],
     pub python: Option<String>,
+    pub event_loop: Option<&'f str>,
     pub pid: u32,
     pub notes: &'f [String],
 }
@@ -36,7 +37,11 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
         ));
     }
     lines.extend(certificates(facts.certificates));
-    lines.extend(served(facts.config, facts.python.as_deref()));
+    lines.extend(served(
+        facts.config,
+        facts.python.as_deref(),
+        facts.event_loop,
+    ));
     lines.push(row("process", &processes(facts)));
     lines.extend(logs(&facts.config.logs));
     lines.extend(backlog(facts));
@@ -49,11 +54,12 @@ pub(crate) fn summary(
     config: &Config,
     certificates_read: &[CertificateStatus],
     python: Option<&str>,
+    event_loop: Option<&str>,
     notes: &[String],
 ) -> String {
     let mut lines = vec!["configuration is good".to_owned()];
     lines.extend(certificates(certificates_read));
-    lines.extend(served(config, python));
+    lines.extend(served(config, python, event_loop));
     lines.extend(logs(&config.logs));
     lines.extend(notes.iter().map(|note| row("note", note)));
     lines.join("\n") + "\n"
@@ -77,10 +83,13 @@ fn row(label: &str, text: &str) -> String {
     format!("  {label:<8} {text}")
 }
 
-fn served(config: &Config, python: Option<&str>) -> Vec<String> {
+fn served(config: &Config, python: Option<&str>, event_loop: Option<&str>) -> Vec<String> {
     let mut rows = Vec::new();
     if let Some(app) = &config.app {
-        let threads = threads_of(&config.pools[0]);
+        let interface = match event_loop {
+            Some(event_loop) => format!("ASGI on an event loop ({event_loop})"),
+            None => format!("WSGI on {}", threads_of(&config.pools[0])),
+        };
         let under = if app.root_path.is_empty() {
             String::new()
         } else {
@@ -91,12 +100,13 @@ fn served(config: &Config, python: Option<&str>) -> Vec<String> {
             .unwrap_or_default();
         rows.push(row(
             "app",
-            &format!("{}{under} on {threads}{python}", app_name(app)),
+            &format!("{}{under}, {interface}{python}", app_name(app)),
         ));
-        let others = config.pools.iter().skip(1);
-        rows.extend(
-            others.map(|pool| row("pool", &format!("{} on {}", pool.name, threads_of(pool)))),
-        );
+        // The pools of an event loop are queues in front of it.
+        rows.extend(config.pools.iter().skip(1).map(|pool| match event_loop {
+            Some(_) => row("pool", &pool.name),
+            None => row("pool", &format!("{} on {}", pool.name, threads_of(pool))),
+        }));
     }
     for mount in &config.statics {
         let url = if mount.url.is_empty() {
@@ -124,8 +134,10 @@ fn processes(facts: &Facts<'_>) -> String {
         count => format!("{count} processes"),
     };
     let threads = match &facts.config.app {
-        Some(_) => format!(" × {}", threads_of(&facts.config.pools[0])),
-        None => String::new(),
+        Some(_) if facts.event_loop.is_none() => {
+            format!(" × {}", threads_of(&facts.config.pools[0]))
+        }
+        _ => String::new(),
     };
     let reload = match facts.config.processes.control {
         // The command needs the control socket; the signal always works.
@@ -299,6 +311,7 @@ mod tests {
                 ..CertificateStatus::default()
             }],
             python: Some("CPython 3.11.7 (GIL)".into()),
+            event_loop: None,
             pid: 42,
             notes: &[],
         };
@@ -306,7 +319,7 @@ mod tests {
             "milepost {VERSION} listening on http://127.0.0.1:8000\n\
              {:width$} listening on unix:/run/x.sock\n  \
                tls      shop.example, *.shop.example, by Test CA, until 2026-12-04 12:00 UTC\n  \
-               app      bookshop:app on 4 threads, CPython 3.11.7 (GIL)\n  \
+               app      bookshop:app, WSGI on 4 threads, CPython 3.11.7 (GIL)\n  \
                files    /static from ./static\n  \
                files    / from pub\n  \
                process  1 process × 4 threads, reload: milepost reload --pid 42\n  \
@@ -334,9 +347,9 @@ mod tests {
             ],
             ..config()
         };
-        let found = served(&config, None);
+        let found = served(&config, None, None);
         let expect = [
-            "  app      bookshop:app on 2 to 8 threads",
+            "  app      bookshop:app, WSGI on 2 to 8 threads",
             "  pool     reports on 1 thread",
             "  pool     batch on 3 threads",
             "  pool     slow on 1 to 4 threads",
@@ -344,6 +357,14 @@ mod tests {
             "  files    / from pub",
         ];
         assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn names_the_event_loop_of_an_asgi_application() {
+        let found = served(&config(), Some("CPython 3.11.7 (GIL)"), Some("uvloop"));
+        let expect =
+            "  app      bookshop:app, ASGI on an event loop (uvloop), CPython 3.11.7 (GIL)";
+        assert_eq!(found[0], expect);
     }
 
     #[test]
@@ -364,6 +385,7 @@ mod tests {
             ],
             certificates: &[],
             python: None,
+            event_loop: None,
             pid: 42,
             notes: &["connections_max is 128".into()],
         };

@@ -8,7 +8,7 @@ use crate::environment::CertificateFiles::Checked;
 use crate::hooks::Hooks;
 use crate::host::AppHost;
 use crate::message::{self, Message};
-use crate::{COULD_NOT, DONE, NO, acme_client, banner, certificates, environment, serve};
+use crate::{COULD_NOT, DONE, NO, acme_client, banner, certificates, environment, process, serve};
 
 /// 0: the configuration is good. 1: it is not. 2: it could not be read.
 pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
@@ -26,10 +26,14 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     if let Some(acme) = config.acme.as_ref().filter(|_| messages.is_empty()) {
         messages.extend(acme_client::roots_fault(acme));
     }
+    let mut event_loop = None;
     // Imported even if there are faults: all of them are said at once.
     if let Some(app) = &config.app {
         match serve::load_app(app, config, host) {
-            Ok(_) => messages.extend(Hooks::new(config, host).find().err().map(Message::from)),
+            Ok(handler) => {
+                event_loop = process::event_loop_name(Some(&*handler));
+                messages.extend(Hooks::new(config, host).find().err().map(Message::from));
+            }
             Err(message) => messages.push(message),
         }
     }
@@ -42,6 +46,7 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
             config,
             &certificates::lines(&certificates),
             python.as_deref(),
+            event_loop.as_deref(),
             &notes,
         ));
         return DONE;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::failure::Failure;
-use config::typed::{App, Hook};
+use config::typed::{App, AsgiConfig, Hook};
 use server::handler::Handler;
 
 /// A Python interpreter that can load applications.
@@ -83,4 +83,6 @@ pub struct AppFacts {
     pub multithread: bool,
     /// More than one process may run it at the same time.
     pub multiprocess: bool,
+    /// The interface that it is to have, and how it runs on an event loop.
+    pub asgi: AsgiConfig,
 }

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use config::failure::Failure;
+use config::failure::{Failure, StartFault};
 use config::typed::{Config, HookMoment};
 use ipc::payload::{self, Payload};
 use ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
 use rustix::fs::Mode;
 use server::handler::Handler;
 use server::handler::error_app::ErrorApp;
-use server::{Ended, Server, SupervisorLink};
+use server::{Ended, RunnableLoop, Server, SupervisorLink};
 
 use crate::environment::CertificateFiles;
 use crate::hooks::Hooks;
@@ -160,6 +160,7 @@ pub(crate) fn serve_with(
         python: host
             .filter(|_| begun.config.app.is_some())
             .map(AppHost::describe),
+        event_loop: event_loop_name(handler.as_deref()),
         modules: host
             .filter(|_| watches_code)
             .map(AppHost::modules)
@@ -180,13 +181,22 @@ pub(crate) fn serve_with(
     }
 }
 
+/// What the event loop of an application is called, where it has one.
+pub(crate) fn event_loop_name(handler: Option<&dyn Handler>) -> Option<String> {
+    let event_loop = handler.and_then(Handler::event_loop);
+    event_loop.map(|event_loop| event_loop.name().to_owned())
+}
+
 /// Runs the server, away from the interpreter where there is one.
 fn keep(server: Server, channel: &Channel, hooks: &Hooks<'_>, host: Option<&dyn AppHost>) -> i32 {
     let mut server = Some(server);
-    let mut body = move || {
-        server
-            .take()
-            .map_or(COULD_NOT, |server| to_the_end(server, channel, hooks))
+    let mut body = move || match server.take() {
+        Some(mut server) => match server.take_event_loop() {
+            Ok(Some(event_loop)) => run_loop(server, event_loop, channel, hooks),
+            Ok(None) => conclude(server.run(), channel, hooks),
+            Err(fault) => fail(channel, &Failure::from(&fault)),
+        },
+        None => COULD_NOT,
     };
     match host {
         Some(host) => host.detached(&mut body),
@@ -194,8 +204,47 @@ fn keep(server: Server, channel: &Channel, hooks: &Hooks<'_>, host: Option<&dyn 
     }
 }
 
-fn to_the_end(server: Server, channel: &Channel, hooks: &Hooks<'_>) -> i32 {
-    match server.run() {
+/// Runs an event loop on this thread, which is the interpreter's main thread, and the server on another one.
+fn run_loop(server: Server, event_loop: RunnableLoop, channel: &Channel, hooks: &Hooks<'_>) -> i32 {
+    thread::scope(|scope| {
+        let (mut server, mut serving) = (Some(server), None);
+        let mut serve = || {
+            let server = server.take().expect("a loop begins to serve once");
+            let run = move || {
+                let ended = server.run();
+                match &ended {
+                    // The main thread does not come back from the application.
+                    Ok(ended) if ended.stuck_threads > 0 => {
+                        conclude(Ok(*ended), channel, hooks);
+                    }
+                    _ => {}
+                }
+                ended
+            };
+            let thread = thread::Builder::new().name("mp-lifecycle".to_owned());
+            serving = Some(thread.spawn_scoped(scope, run)?);
+            Ok(())
+        };
+        let ran = event_loop.run(&mut serve);
+        match (ran, serving) {
+            (Err(failure), None) => fail(channel, &failure),
+            (ran, Some(serving)) => {
+                if let Err(failure) = ran {
+                    Message::from(failure).say();
+                }
+                match serving.join() {
+                    Ok(ended) => conclude(ended, channel, hooks),
+                    Err(_) => COULD_NOT,
+                }
+            }
+            (Ok(()), None) => COULD_NOT,
+        }
+    })
+}
+
+/// Says how the server has ended, and has the process end in time.
+fn conclude(ended: Result<Ended, StartFault>, channel: &Channel, hooks: &Hooks<'_>) -> i32 {
+    match ended {
         Ok(ended) => {
             let notice = ProcessEvent::Drained {
                 cut: ended.cut,

@@ -107,6 +107,7 @@ pub(crate) fn load_app(
     let facts = AppFacts {
         multithread: config.pools.len() > 1 || config.pools[0].threads_max > 1,
         multiprocess: config.processes.count > 1,
+        asgi: config.asgi,
     };
     host.load(app, &facts).map_err(Message::from)
 }
@@ -286,6 +287,7 @@ fn tell_serving(serving: &Serving<'_>) {
         listening: serving.listening,
         certificates: serving.certificates,
         python: serving.python.clone(),
+        event_loop: serving.event_loop.as_deref(),
         pid: std::process::id(),
         notes: serving.notes,
     };

@@ -37,6 +37,7 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
     host.freeze();
     let ready = ProcessEvent::Ready {
         python: Some(host.describe()),
+        event_loop: None,
         modules: host.modules(),
     };
     if begun.channel.send(&ready, &[]).is_err() {

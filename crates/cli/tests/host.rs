@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cli::{AppFacts, AppHost, Failure, Forked};
-use config::typed::{App, Hook};
+use config::typed::{App, AsgiConfig, Hook};
 use server::handler::Handler;
 
 /// Refuses every application and remembers what it was asked.
@@ -82,6 +82,10 @@ fn check(line: &str, code: i32, asked: &[(&str, bool)]) {
                 AppFacts {
                     multithread: *multithread,
                     multiprocess: false,
+                    asgi: AsgiConfig {
+                        has_threads: line.contains("--threads"),
+                        ..AsgiConfig::default()
+                    },
                 },
             )
         })

@@ -86,6 +86,8 @@ macro_rules! groups {
 groups! {
     /// The Python application.
     Application "application" "Application"
+    /// Interface of the application, and its event loop.
+    Asgi "asgi" "ASGI"
     /// Folders of files.
     Files "files" "Files"
     /// Redirects, fixed responses, rewrites, error pages.

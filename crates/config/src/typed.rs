@@ -25,6 +25,7 @@ macro_rules! defaults {
 }
 
 mod acme;
+mod asgi;
 mod hooks;
 mod logs;
 mod pools;
@@ -42,6 +43,7 @@ use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
 pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
+pub use asgi::{AsgiConfig, EventLoopKind, Interface, LifespanMode};
 pub use hooks::{Hook, HookMoment};
 pub use logs::{
     AccessLog, ErrorLog, ErrorLogForm, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy,
@@ -73,6 +75,8 @@ defaults! {
         pub listen: Listen,
         /// The Python application, if one is served.
         pub app: Option<App>,
+        /// What interface the application has, and how it runs where that is ASGI.
+        pub asgi: AsgiConfig,
         /// Functions that are called when something happens to a process, in the order given.
         pub hooks: Vec<Hook>,
         /// Folders of files, the longest URL prefix first after checking.

@@ -1,6 +1,6 @@
 //! Every interleaving of the server's hand-over code, checked by loom.
 //!
-//! Compiles `server/src/{exchange/ownership,queue,run_guard}.rs` as they are against loom's primitives. It is a crate of its own because
+//! Compiles `server/src/{exchange/ownership,queue,run_guard,loop_wakeup}.rs` as they are against loom's primitives. It is a crate of its own because
 //! tokio, which the server needs, is another thing under `--cfg loom`.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p milepost-loom-tests --release`
@@ -8,6 +8,8 @@
 #![cfg(loom)]
 #![allow(dead_code)]
 
+#[path = "../../server/src/loop_wakeup.rs"]
+mod loop_wakeup;
 #[path = "../../server/src/exchange/ownership.rs"]
 mod ownership;
 #[path = "../../server/src/queue.rs"]
@@ -66,8 +68,9 @@ mod tests {
     use queueing::{Class, Entry, PoolSettings, PoolShape};
     use telemetry::{Nanos, Stamp};
 
+    use super::loop_wakeup::LoopWakeup;
     use super::ownership::{After, ResponseStarted, Returned, Revoked, WakePolicy, WriteOwnership};
-    use super::queue::{DequeueReason, Parker, Queue};
+    use super::queue::{DequeueReason, Parker, Polled, Queue};
     use super::run_guard::RunGuard;
 
     /// All interleavings with at most three preemptions a run: bugs of this kind need two, and without
@@ -169,6 +172,75 @@ mod tests {
             assert_eq!(all, [1, 2]);
             assert_eq!((queue.len(), queue.alive()), (0, 0));
             assert_eq!(queue.admit(|_, free| Err::<(), usize>(free)), Err(0));
+        });
+    }
+
+    /// The life of an event loop over one queue, whose descriptor is a flag; gives what it took.
+    fn live_as_loop(
+        queue: &Queue<u32>,
+        wakeup: &Arc<LoopWakeup>,
+        fd: &Arc<Descriptor>,
+    ) -> Vec<u32> {
+        queue.thread_started();
+        let (signal, written) = (Arc::clone(wakeup), Arc::clone(fd));
+        let parker = Arc::new(Parker::signalling(move || {
+            if signal.call() {
+                written.write();
+            }
+        }));
+        let mut all = Vec::new();
+        loop {
+            wakeup.begin_look();
+            loop {
+                match queue.poll(&parker, &mut None, || NOW) {
+                    Polled::Taken(taken) => all.push(taken.item),
+                    Polled::Nothing => break,
+                    Polled::Closed => {
+                        queue.thread_lost();
+                        return all;
+                    }
+                }
+            }
+            if wakeup.sleep() {
+                fd.read();
+            }
+        }
+    }
+
+    /// An eventfd: a count, and who waits for it.
+    #[derive(Default)]
+    struct Descriptor {
+        written: loom::sync::Mutex<bool>,
+        readable: loom::sync::Condvar,
+    }
+
+    impl Descriptor {
+        fn write(&self) {
+            *self.written.lock().expect("a lock") = true;
+            self.readable.notify_one();
+        }
+
+        fn read(&self) {
+            let mut written = self.written.lock().expect("a lock");
+            while !*written {
+                written = self.readable.wait(written).expect("a lock");
+            }
+            *written = false;
+        }
+    }
+
+    #[test]
+    fn an_event_loop_takes_each_item_and_loses_no_wake_up() {
+        check(|| {
+            let queue = queue(1, 0);
+            let (wakeup, fd) = (Arc::new(LoopWakeup::new()), Arc::new(Descriptor::default()));
+            let own = Arc::clone(&queue);
+            let event_loop = thread::spawn(move || live_as_loop(&own, &wakeup, &fd));
+            push(&queue, &[1]);
+            push(&queue, &[2]);
+            close(&queue);
+            assert_eq!(event_loop.join().expect("the loop"), [1, 2]);
+            assert_eq!((queue.len(), queue.alive()), (0, 0));
         });
     }
 

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cli::{AppFacts, AppHost, Failure, Forked};
-use config::typed::{App, Hook};
+use config::typed::{App, Hook, Interface};
 use ipc::HANDOVER;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use server::handler::Handler;
 
+use crate::asgi::Asgi;
 use crate::wsgi::Wsgi;
 use crate::{command, evaluate, fork, import, modules, visit};
 
@@ -59,10 +60,15 @@ impl AppHost for Host {
     fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure> {
         Python::attach(|py| {
             forget_handover(py).map_err(|error| import::fault(HANDOVER, error))?;
-            let application = import::load(py, app)?;
+            let (application, interface) = import::load(py, app, facts.asgi.interface)?;
             fork::prepare_children(py)
                 .map_err(|error| import::fault("os.register_at_fork", error))?;
             warn_of_gil(py);
+            if interface != Interface::Wsgi {
+                let is_double = interface == Interface::Asgi2;
+                let asgi = Asgi::new(&application, is_double, &app.root_path, *facts)?;
+                return Ok(Arc::new(asgi) as Arc<dyn Handler>);
+            }
             let gil_is_on = gil_is_on(py).unwrap_or(true);
             let wsgi = Wsgi::new(application.unbind(), &app.root_path, *facts, gil_is_on);
             Ok(Arc::new(wsgi) as Arc<dyn Handler>)

@@ -5,6 +5,7 @@ Embedded by import.rs. A traceback is given only when the application's own modu
 """
 
 import difflib
+import functools
 import importlib
 import inspect
 import os
@@ -16,6 +17,14 @@ import traceback
 DEFAULT_ATTRIBUTES = ("application", "app")
 # Modules that a hint names first.
 USUAL_MODULES = ("app", "main", "wsgi", "application", "server")
+# What an application of each interface is called with.
+ARGUMENTS = {
+    "wsgi": ("environ", "start_response"),
+    "asgi": ("scope", "receive", "send"),
+    "asgi2": ("scope",),
+}
+# Decorators within each other that are looked through.
+WRAPPERS_LEN_MAX = 16
 # Names in a hint.
 NAMES_LEN_MAX = 6
 
@@ -28,16 +37,16 @@ class Fault(Exception):
         self.cause, self.hint, self.detail = cause, hint, detail
 
 
-def load(module_name, attribute, is_factory, folder, environment):
-    """Imports the module and gives the application in it. `folder` becomes the first of sys.path, and the pairs of
+def load(module_name, attribute, is_factory, folder, environment, interface):
+    """Imports the module and gives the application in it, and its interface. `folder` becomes the first of sys.path, and the pairs of
     `environment` become environment variables."""
     os.environ.update(environment)
     module = imported(module_name, folder)
     application = find(module, module_name, attribute)
     if is_factory:
         application = call_factory(application)
-    check(module, module_name, application, f"{module_name}:{attribute}", is_factory)
-    return application
+    found = check(module, module_name, application, f"{module_name}:{attribute}", is_factory, interface)
+    return application, found
 
 
 def find_hook(module_name, name, folder):
@@ -161,7 +170,7 @@ def candidates(module, module_name):
     found = [hit for name, value in names if (hit := candidate(module, name, value))]
     found.sort(key=lambda name: "app" not in name)
     names = " or ".join(f"`{module_name}:{name}`" for name in found[:NAMES_LEN_MAX])
-    return f"did you mean {names}?" if names else "nothing in the module looks like a WSGI application"
+    return f"did you mean {names}?" if names else "nothing in the module looks like an application"
 
 
 def is_of_package(name, value):
@@ -185,7 +194,7 @@ def candidate(module, name, value):
     needed = [one for one in parameters if one.default is one.empty and one.kind in positional]
     takes_any = any(one.kind == one.VAR_POSITIONAL for one in parameters)
     makes = "create" in name or "make" in name
-    if len(needed) == 2 or (takes_any and len(needed) < 2 and not makes):
+    if len(needed) in (2, 3) or (takes_any and len(needed) < 2 and not makes):
         return name
     return name + "()" if not needed and ("app" in name or makes) else None
 
@@ -204,19 +213,24 @@ def call_factory(factory):
         raise Fault(f"the factory failed: {first_line(error)}", None, detail) from None
 
 
-def check(module, module_name, application, name, is_factory):
+def check(module, module_name, application, name, is_factory, interface):
+    """The interface of the application: the one that is asked for, or the one that it has."""
     if not callable(application):
         hint = candidates(module, module_name)
         if application is None and is_factory:
             hint = "the factory returned None; it must return the application"
-        raise Fault(f"{kind(application)} is not callable, so it is no WSGI application", hint)
-    if is_asgi(application):
-        cause = "this is an ASGI application; this version serves WSGI"
-        raise Fault(cause, "wrap it with a2wsgi's `ASGIMiddleware`, or serve it elsewhere for now")
-    if cause := mismatch(application, "environ", "start_response"):
+        raise Fault(f"{kind(application)} is not callable, so it is no application", hint)
+    if interface == "auto":
+        interface = "asgi" if is_asgi(application) else "wsgi"
+    arguments = ARGUMENTS[interface]
+    if cause := mismatch(application, *arguments):
         makes = not is_factory and mismatch(application) is None
-        cause = f"it cannot be called with environ and start_response: {cause}"
-        raise Fault(cause, f"if it makes the application: `{name.rstrip(':')}()`" if makes else None)
+        given = " and ".join((", ".join(arguments[:-1]), arguments[-1])) if arguments[1:] else arguments[0]
+        hint = f"if it makes the application: `{name.rstrip(':')}()`" if makes else None
+        if not hint and interface == "wsgi" and mismatch(application, *ARGUMENTS["asgi"]) is None:
+            hint = "if it is an ASGI application: `--interface asgi`"
+        raise Fault(f"it cannot be called with {given}: {cause}", hint)
+    return interface
 
 
 def kind(value):
@@ -224,11 +238,25 @@ def kind(value):
 
 
 def is_asgi(application):
-    """An async callable, or one whose calls are."""
-    if inspect.iscoroutinefunction(application):
-        return True
-    call = getattr(application, "__call__", None)
-    return not isinstance(application, type) and inspect.iscoroutinefunction(call)
+    """An async callable, or one whose calls are, within partials and decorators."""
+    if isinstance(application, type):
+        return False
+    for _ in range(WRAPPERS_LEN_MAX):
+        if inspect.iscoroutinefunction(application):
+            return True
+        call = getattr(application, "__call__", None)
+        if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__wrapped__", None)):
+            return takes_three(application)
+        inner = getattr(application, "func", None) if isinstance(application, functools.partial) else None
+        inner = inner or getattr(application, "__wrapped__", None)
+        if inner is None or not takes_three(application):
+            return False
+        application = inner
+    return False
+
+
+def takes_three(application):
+    return mismatch(application, *ARGUMENTS["asgi"]) is None
 
 
 def mismatch(function, *arguments):

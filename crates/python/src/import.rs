@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use cli::Failure;
-use config::typed::{App, Hook};
+use config::typed::{App, Hook, Interface};
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 
@@ -29,8 +29,13 @@ pub(crate) fn fault(what: &str, cause: impl Display) -> Failure {
     }
 }
 
-/// Imports the module and gives the application in it.
-pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>, Failure> {
+/// Imports the module and gives the application in it, with its interface: the one that is asked for, or the one that it
+/// was found to have.
+pub(crate) fn load<'py>(
+    py: Python<'py>,
+    app: &App,
+    interface: Interface,
+) -> Result<(Bound<'py, PyAny>, Interface), Failure> {
     let what = match app.attribute.as_str() {
         "" => app.module.clone(),
         attribute => format!("{}:{attribute}", app.module),
@@ -42,8 +47,23 @@ pub(crate) fn load<'py>(py: Python<'py>, app: &App) -> Result<Bound<'py, PyAny>,
         app.factory,
         folder.as_os_str(),
         &app.env,
+        match interface {
+            Interface::Auto => "auto",
+            Interface::Asgi => "asgi",
+            Interface::Asgi2 => "asgi2",
+            Interface::Wsgi => "wsgi",
+        },
     );
-    let loaded = functions(py).and_then(|import| import.getattr("load")?.call1(asked));
+    let loaded = functions(py).and_then(|import| {
+        let loaded = import.getattr("load")?.call1(asked)?;
+        let (application, found): (Bound<'py, PyAny>, String) = loaded.extract()?;
+        let interface = match found.as_str() {
+            "asgi" => Interface::Asgi,
+            "asgi2" => Interface::Asgi2,
+            _ => Interface::Wsgi,
+        };
+        Ok((application, interface))
+    });
     loaded.map_err(|error| failure(py, &what, &error))
 }
 
@@ -157,7 +177,7 @@ mod tests {
         };
         Python::initialize();
         Python::attach(|py| {
-            let wrong = load(py, &app).err();
+            let wrong = load(py, &app, Interface::Auto).err();
             let modules = py.import("sys").unwrap().getattr("modules").unwrap();
             drop(modules.call_method1("pop", (module, py.None())));
             let path = py.import("sys").unwrap().getattr("path").unwrap();
@@ -195,8 +215,6 @@ mod tests {
         t_good:ap | `t_good` has no attribute `ap` (/ | `t_good:app` or `t_good:create_app()` |
         t_good:s.ap | `t_good.s` has no attribute `ap` | did you mean |
         t_raises_not:app | no module `t_raises_not` | holds |
-        t_asgi:app | ASGI | a2wsgi |
-        t_asgi:a | ASGI | a2wsgi |
         t_good:number | type `int` is not callable | did you mean `t_good:app` |
         t_wrapped:ap | no attribute `ap` | did you mean `t_wrapped:app` or `t_wrapped:odd`? |
         t_good:number() | no factory | leave out |

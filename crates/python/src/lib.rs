@@ -2,7 +2,7 @@
 //! interpreter beside it.
 //!
 //! The only crate that knows Python. Gives the command line a host that loads applications (`host`), says how
-//! to start it anew (`command`) and forks it (`fork`), and the server a handler that runs them (`wsgi`).
+//! to start it anew (`command`) and forks it (`fork`), and the server a handler that runs them (`wsgi`, `asgi`).
 //! Knows no socket.
 
 #![allow(unsafe_code)]
@@ -16,6 +16,7 @@ mod fork;
 mod modules;
 mod program;
 
+mod asgi;
 mod wsgi;
 
 mod downstream;

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use _milepost::Host;
 use cli::{AppFacts, AppHost};
 use client::Response;
-use config::typed::App;
+use config::typed::{App, AsgiConfig};
 use pyo3::Python;
 use serde_json::Value;
 use server::handler::Handler;
@@ -128,6 +128,7 @@ fn application() -> Arc<dyn Handler> {
         env: Vec::new(),
     };
     let facts = AppFacts {
+        asgi: AsgiConfig::default(),
         multithread: true,
         multiprocess: false,
     };

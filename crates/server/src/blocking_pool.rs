@@ -121,6 +121,20 @@ impl BlockingPool {
             .map_err(|_| io::Error::other("the task panicked"))
     }
 
+    /// Has `task` done, without waiting for it where there is a thread.
+    pub(crate) fn submit(&self, task: impl FnOnce() + Send + 'static) {
+        if self.is_empty() {
+            return task();
+        }
+        let mut task = Some(task);
+        self.send(Box::new(move || {
+            if let Some(task) = task.take() {
+                task();
+            }
+            TaskState::Done
+        }));
+    }
+
     /// Threads of this pool.
     pub(crate) fn threads(&self) -> usize {
         self.0.threads

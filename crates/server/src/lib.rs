@@ -32,6 +32,9 @@ mod slow;
 pub mod pool;
 mod queue;
 
+mod loop_inbox;
+mod loop_wakeup;
+
 mod run_guard;
 pub mod watchdog;
 
@@ -53,6 +56,7 @@ mod sync;
 #[allow(unsafe_code)]
 mod sys;
 
+pub use pool::RunnableLoop;
 pub use server::{Closing, Drain, Ended, Idle, Server, ServerHandle, SupervisorLink};
 #[cfg(test)]
 mod tests;

@@ -82,6 +82,17 @@ const SHORT_LEN: usize = 2;
 pub(crate) struct Parker {
     wake: Mutex<Option<Wake>>,
     woken: Condvar,
+    /// Of a thread that sleeps elsewhere: what wakes it.
+    signal: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// What a thread finds that does not sleep in the queue.
+pub(crate) enum Polled<T> {
+    Taken(Dequeued<T>),
+    /// Nothing; the parker is signalled when there may be something.
+    Nothing,
+    /// Nothing, and there will be no more: the queue is closed.
+    Closed,
 }
 
 /// Why a sleeping thread is woken.
@@ -264,6 +275,39 @@ impl<T> Queue<T> {
                 return None;
             }
         }
+    }
+
+    /// Takes the next item for a thread that sleeps elsewhere. Without one, the signal of `parker` is called once, when
+    /// there may be one.
+    pub(crate) fn poll(
+        &self,
+        parker: &Arc<Parker>,
+        ran: &mut Option<Nanos>,
+        clock: impl Fn() -> Stamp,
+    ) -> Polled<T> {
+        let early = (self.len() > 0).then(&clock);
+        let mut state = self.lock();
+        state.ran(ran);
+        if !state.line.is_empty()
+            && let Some((taken, is_short)) = state.next(early.unwrap_or_else(&clock))
+        {
+            drop(state);
+            self.left(is_short);
+            return Polled::Taken(taken);
+        }
+        if state.closed {
+            return Polled::Closed;
+        }
+        // Under the lock that `push` takes: an item is either seen above, or finds this parker.
+        if !state.idle.iter().any(|idle| Arc::ptr_eq(idle, parker)) {
+            state.idle.push(Arc::clone(parker));
+        }
+        Polled::Nothing
+    }
+
+    /// So many items more can be taken at once, beside those of sleeping threads.
+    pub(crate) fn set_free(&self, free: usize) {
+        self.free.store(free, Ordering::Relaxed);
     }
 
     /// Takes an item that has waited too long at `now`, if there is one.
@@ -509,6 +553,14 @@ impl Drop for Free<'_> {
 }
 
 impl Parker {
+    /// Of a thread that sleeps elsewhere, and is woken by `signal`.
+    pub(crate) fn signalling(signal: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            signal: Some(Box::new(signal)),
+            ..Self::default()
+        }
+    }
+
     fn park(&self) -> Wake {
         let mut wake = self.lock();
         loop {
@@ -523,7 +575,10 @@ impl Parker {
     fn unpark(&self, wake: Wake) {
         // Stored before the notification: a thread that has not gone to sleep yet finds it and does not.
         *self.lock() = Some(wake);
-        self.woken.notify_one();
+        match &self.signal {
+            Some(signal) => signal(),
+            None => self.woken.notify_one(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Wake>> {
@@ -597,5 +652,47 @@ mod tests {
         assert_eq!((taken.item, taken.now), (0, Stamp(9)));
         let taken = queue.take(&Arc::default(), &mut None, || Stamp(5)).unwrap();
         assert_eq!((taken.item, taken.now), (1, Stamp(9)));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_elsewhere_is_signalled_once() {
+        let signals = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&signals);
+        let parker = Arc::new(Parker::signalling(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }));
+        let queue = queue(1);
+        let poll = || queue.poll(&parker, &mut None, || Stamp(10));
+        // Asked twice it is there once.
+        assert!(matches!(poll(), Polled::Nothing));
+        assert!(matches!(poll(), Polled::Nothing));
+        for number in 0..3 {
+            assert_eq!(queue.admit(|_, _| Ok::<(), ()>(())), Ok(()));
+            push(&queue, number, Stamp(9));
+        }
+        assert_eq!(signals.load(Ordering::Relaxed), 1);
+        for number in 0..3 {
+            let Polled::Taken(taken) = poll() else {
+                panic!("there are items");
+            };
+            assert_eq!(taken.item, number);
+        }
+        assert!(matches!(poll(), Polled::Nothing));
+        queue.close(&PoolSettings {
+            shape: PoolShape {
+                threads_min: 1,
+                threads_max: 1,
+                queue_len_max: 1,
+            },
+            queue_target: Nanos::ZERO,
+            queue_timeout: Nanos::from_secs(1),
+            overload_timeout: None,
+            reserve_threads: 0,
+            reserve_len: 0,
+        });
+        assert_eq!(signals.load(Ordering::Relaxed), 2);
+        assert!(matches!(poll(), Polled::Closed));
+        queue.thread_lost();
+        assert_eq!(queue.alive(), 0);
     }
 }

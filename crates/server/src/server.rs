@@ -26,7 +26,7 @@ use crate::exchange::Ids;
 use crate::fork;
 use crate::handler::Handler;
 use crate::pages::Pages;
-use crate::pool::{self, Pool};
+use crate::pool::{self, LoopWorker, Pool, RunnableLoop};
 use config::failure::StartFault;
 use config::failure::plain;
 use config::typed::Config;
@@ -125,6 +125,31 @@ impl Server {
     /// Adds and removes sockets, and ends the server, from any thread.
     pub fn handle(&self) -> ServerHandle {
         ServerHandle::new(&self.shared, self.events.clone())
+    }
+
+    /// The event loop of the application, where it has one: to be run on the main thread, while `run` is called on
+    /// another one once the application is ready.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub fn take_event_loop(&mut self) -> Result<Option<RunnableLoop>, StartFault> {
+        let Some(handler) = &self.handler else {
+            return Ok(None);
+        };
+        let Some(event_loop) = handler.event_loop() else {
+            return Ok(None);
+        };
+        let events = self.events.clone();
+        let worker = LoopWorker::new(
+            &self.shared.pools,
+            event_loop.concurrency(),
+            self.shared.openers.clone(),
+            Box::new(move || drop(events.send(Event::PoolThreadEnded))),
+        );
+        let worker =
+            worker.map_err(|error| start_fault("cannot make an event descriptor", &error))?;
+        let handler = Arc::clone(handler);
+        Ok(Some(RunnableLoop { handler, worker }))
     }
 
     /// Serves until SIGTERM or a command, then drains. Blocks the calling thread.

@@ -159,6 +159,17 @@ impl Transport {
         each!(self, stream => stream.poll_readable(context))
     }
 
+    /// Whether the client has ended its side, or the connection has failed, as far as that is known without reading. If
+    /// not, the context is woken when the client sends or ends something.
+    pub(crate) fn has_ended(&self, context: &mut Context<'_>) -> bool {
+        match self {
+            Transport::Plain(socket) => socket.has_ended(context),
+            Transport::Tls(stream) => stream.has_ended(context),
+            #[cfg(feature = "faults")]
+            Transport::Memory(_) => false,
+        }
+    }
+
     /// Whether the transport may take more.
     pub(crate) fn poll_writable(
         &self,

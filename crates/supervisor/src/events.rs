@@ -120,12 +120,17 @@ impl Supervisor<'_> {
         };
         let generation = process.generation;
         match notice {
-            ProcessEvent::Ready { python, modules } => {
+            ProcessEvent::Ready {
+                python,
+                event_loop,
+                modules,
+            } => {
                 if process.state == ProcessState::Starting {
                     // Its start is timed no longer; sockets follow with the next assignment.
                     process.state = ProcessState::Ready;
                     process.ready = Some(process.started.elapsed());
                     process.python = python;
+                    process.event_loop = event_loop;
                     self.tell_pool_sizes(serial, generation);
                 }
                 if let Some(watch) = &mut self.file_watcher {

@@ -50,6 +50,8 @@ pub(super) struct ChildProcess {
     /// What it left behind when it could not start.
     pub(super) failure: Option<Failure>,
     pub(super) python: Option<String>,
+    /// The event loop that runs its application, where that is ASGI.
+    pub(super) event_loop: Option<String>,
     #[serde(skip)]
     pub(super) bounds: Bounds,
     /// Why it is to be replaced.
@@ -125,6 +127,7 @@ impl ChildProcess {
             accepts_from: BTreeSet::new(),
             failure: None,
             python: None,
+            event_loop: None,
             bounds: Bounds::default(),
             worn: None,
             pulse: Pulse::default(),

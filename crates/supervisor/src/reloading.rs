@@ -223,12 +223,17 @@ impl Supervisor<'_> {
             .processes
             .iter()
             .find_map(|process| process.python.clone());
+        let event_loop = self
+            .processes
+            .iter()
+            .find_map(|process| process.event_loop.clone());
         (self.around.serving)(&Serving {
             config: &serving.config,
             notes: &serving.notes,
             listening: &self.sockets.addresses(),
             certificates: &self.certificate_lines(),
             python,
+            event_loop,
         });
     }
 

@@ -109,6 +109,22 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "exchange",
+        "loop_inbox",
+        "an event loop hears what happens to an exchange that is inside",
+    ),
+    ("loop_inbox", "sync", "one way to lock"),
+    (
+        "loop_inbox",
+        "loop_wakeup",
+        "a sleeping loop is woken once, as loom has checked",
+    ),
+    (
+        "loop_wakeup",
+        "sync",
+        "primitives that loom can take the place of",
+    ),
+    (
+        "exchange",
         "client_limit",
         "a request has a place among those of its client",
     ),

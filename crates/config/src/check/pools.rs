@@ -34,6 +34,10 @@ impl Check<'_> {
             let text = format!("{} pools: more than {POOLS_MAX}", config.pools.len());
             self.statement(&draft.origin("pool"), text, "let rules share them");
         }
+        // Whether that is right is known once the application is loaded: an event loop has no threads.
+        let has_threads = |pool: &Placed<PoolTable>| pool.value.threads.is_some();
+        config.asgi.has_threads =
+            draft.is_written("threads") || draft.pools.iter().any(has_threads);
         // Rules name pools by their index, and stay with it: no pool is added or moved from here on.
         config.pool_rules = self.pool_rules(draft, &config.pools);
         let is_known = |rule: &PoolRule| rule.pool < config.pools.len();

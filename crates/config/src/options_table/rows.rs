@@ -24,8 +24,8 @@ use crate::parse::tls::{self, TlsTable};
 use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
-    CacheRule, ClientDemand, ErrorLogForm, FixedReply, Level, LogOverflow, PROCESSES_MAX,
-    RedirectConfig, Rewrite, Steering, UnknownName,
+    CacheRule, ClientDemand, ErrorLogForm, EventLoopKind, FixedReply, Interface, Level,
+    LifespanMode, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite, Steering, UnknownName,
 };
 
 const NONE: u64 = 0;
@@ -74,6 +74,37 @@ settings! {
     /// A TRACE response repeats the request with its cookies and credentials, so scripts and logs can see them.
     /// Files and the server's own pages always answer 405.
     trace_requests in Application { default: "false" } = switch() => config.trace_requests;
+
+    /// Interface of the application
+    /// `auto` finds out: an asynchronous callable is ASGI, any other callable is WSGI. ASGI runs on an event loop, WSGI
+    /// on worker threads. `asgi2` is the old form of ASGI, a callable that returns a callable, which is never found.
+    interface in Asgi { default: "auto", is_daily: true } = choice(
+        ["auto", "asgi", "asgi2", "wsgi"],
+        [Interface::Auto, Interface::Asgi, Interface::Asgi2, Interface::Wsgi]
+    ) => config.asgi.interface;
+    /// Event loop of an ASGI application
+    /// `auto` is uvloop where it is installed, and asyncio otherwise.
+    loop in Asgi { aliases: &["asgi_loop"], default: "auto" } = choice(
+        ["auto", "asyncio", "uvloop"],
+        [EventLoopKind::Auto, EventLoopKind::Asyncio, EventLoopKind::Uvloop]
+    ) => config.asgi.event_loop;
+    /// Maximum number of requests inside the ASGI application of a process
+    /// More requests wait in the queue of their pool, where `queue_timeout` and priorities apply. A request counts
+    /// until its task ends.
+    asgi_concurrency in Asgi { default: "1000" } = count(1, 100_000) => config.asgi.concurrency;
+    /// Lifespan events of the ASGI application
+    /// `auto` sends them and serves without them if the application raises an error before it asks for the first
+    /// one. `on` treats that as a failed start. `off` sends none.
+    lifespan in Asgi { aliases: &["asgi_lifespan"], default: "auto" } = choice(
+        ["auto", "on", "off"],
+        [LifespanMode::Auto, LifespanMode::On, LifespanMode::Off]
+    ) => config.asgi.lifespan;
+    /// Maximum time the startup of the ASGI application may take
+    lifespan_timeout in Asgi { default: "30s" } = duration(MS, HOUR) => config.asgi.lifespan_timeout;
+    /// Time that a request may block the event loop before it is logged, or off
+    /// The error log names the request and the innermost line of the application, once for each step of its task.
+    slow_step in Asgi { placeholder: "DURATION", default: "100ms" }
+        = text("a duration from 1ms to 24h (as `250ms`), or `off`", parse::run_time) => config.asgi.slow_step;
 
     /// Folder of files to serve under a URL (repeatable)
     /// The longest matching URL wins. Requests that match no folder go to the application. In TOML the setting

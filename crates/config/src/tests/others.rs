@@ -10,6 +10,12 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("root_path", "/shop/"),
     ("env", "SHOP=1"),
     ("trace_requests", "true"),
+    ("interface", "asgi2"),
+    ("loop", "uvloop"),
+    ("asgi_concurrency", "20"),
+    ("lifespan", "off"),
+    ("lifespan_timeout", "5s"),
+    ("slow_step", "2s"),
     ("static", "/files=pub"),
     ("static_index", "home.html"),
     (

@@ -533,6 +533,11 @@ fn key_bytes(text: &[u8]) -> Vec<u8> {
     prefix.iter().copied().chain(upper).collect()
 }
 
+/// Whether a header, in lower case, is believed of trusted proxies alone.
+pub(crate) fn is_forwarding(text: &[u8]) -> bool {
+    usage(text) == Use::Forwarding
+}
+
 fn usage(text: &[u8]) -> Use {
     match text {
         b"cookie" => Use::Cookie,
@@ -549,7 +554,7 @@ fn usage(text: &[u8]) -> Use {
 }
 
 /// Of all letters in eights, without regard to their case.
-fn hash(text: &[u8]) -> u64 {
+pub(crate) fn hash(text: &[u8]) -> u64 {
     const FOLD: u64 = 0x2020_2020_2020_2020;
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(ODD);

@@ -167,12 +167,7 @@ fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
 /// Gives an object of the application to the writer; detached where that takes a while.
 pub(super) fn give(call: &mut Call, data: &Bound<'_, PyBytes>, amount: Amount) -> PyResult<Taken> {
     let bytes = data.as_bytes();
-    let is_long = bytes.len() > COPY_BYTES_MAX;
-    let piece = ObjectPiece {
-        bytes,
-        address: data.as_ptr() as usize,
-        reference: Cell::new(is_long.then(|| PyBackedBytes::from(data.clone()))),
-    };
+    let piece = ObjectPiece::new(data);
     call.send(|writer| {
         if writer.is_quick(bytes.len()) {
             return writer.write(&piece, amount);
@@ -208,11 +203,24 @@ fn run_len(parts: &[Bound<'_, PyBytes>]) -> usize {
 }
 
 /// A piece of a body: an object of the application.
-struct ObjectPiece<'a> {
+pub(crate) struct ObjectPiece<'a> {
     bytes: &'a [u8],
     address: usize,
     /// Made while this thread is attached, for an object that may be kept; `None` once it is.
     reference: Cell<Option<PyBackedBytes>>,
+}
+
+impl<'a> ObjectPiece<'a> {
+    /// To be made while the thread is attached.
+    pub(crate) fn new(data: &'a Bound<'_, PyBytes>) -> Self {
+        let bytes = data.as_bytes();
+        let is_long = bytes.len() > COPY_BYTES_MAX;
+        Self {
+            bytes,
+            address: data.as_ptr() as usize,
+            reference: Cell::new(is_long.then(|| PyBackedBytes::from(data.clone()))),
+        }
+    }
 }
 
 impl Piece for ObjectPiece<'_> {

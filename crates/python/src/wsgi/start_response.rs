@@ -278,7 +278,7 @@ fn over() -> PyErr {
 }
 
 /// A rule that the application broke.
-type Broken = &'static str;
+pub(crate) type Broken = &'static str;
 
 const STATUS_FORM: Broken = "status must be three digits, a space and a reason, like '200 OK'";
 const STATUS_INTERIM: Broken = "a 1xx status is no reply";
@@ -390,7 +390,7 @@ impl Head {
     }
 }
 
-fn is_hop_by_hop(name: &[u8]) -> bool {
+pub(crate) fn is_hop_by_hop(name: &[u8]) -> bool {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
     match name.len() {
         2 => is(b"te"),
@@ -406,7 +406,7 @@ fn is_hop_by_hop(name: &[u8]) -> bool {
 }
 
 /// Bytes a second that this response may have, as nginx has it: 0 and `off` are no limit.
-fn rate(value: &[u8]) -> Result<Rate, Broken> {
+pub(crate) fn rate(value: &[u8]) -> Result<Rate, Broken> {
     if !http::is_field_value(value) {
         return Err(VALUE);
     }
@@ -418,7 +418,7 @@ fn rate(value: &[u8]) -> Result<Rate, Broken> {
     }
 }
 
-fn decimal(value: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
     let digits = value.trim_ascii();
     let is_decimal = (1..=19).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let add = |sum, digit: &u8| sum * 10 + u64::from(digit - b'0');

@@ -7,7 +7,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::FieldLines;
@@ -16,6 +16,7 @@ use telemetry::Stamp;
 use super::Exchange;
 pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
+use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
 use config::typed::Rate;
@@ -48,6 +49,15 @@ pub(crate) struct StreamShared {
     sent_bytes: AtomicU64,
     /// The driver has ended the last exchange because the application took too long; the stream ends with it.
     overdue: AtomicBool,
+    /// What hears of the stream, while its exchange is inside an event loop.
+    observer: Mutex<Option<StreamObserver>>,
+}
+
+/// Where an event loop hears of one exchange that is inside it.
+pub(crate) struct StreamObserver {
+    pub(crate) inbox: Arc<LoopInbox>,
+    /// The number of the exchange there.
+    pub(crate) key: u64,
 }
 
 /// A response on its way from a worker to the driver.
@@ -67,6 +77,8 @@ pub(crate) struct PendingResponse {
     abandoned: Option<&'static str>,
     /// The driver has logged the exchange already.
     revoked: bool,
+    /// The observer is to hear when no more bytes are unsent.
+    awaited_bytes: Option<u64>,
 }
 
 /// What the driver has to know of a response that it sends from some part on.
@@ -200,6 +212,38 @@ impl StreamShared {
     /// Driver: the exchange was ended here because the application took too long.
     pub(crate) fn set_overdue(&self) {
         self.overdue.store(true, Ordering::Release);
+        self.notify(LoopEvent::Overdue);
+    }
+
+    /// Event loop: `observer` hears of the stream from now on.
+    pub(crate) fn observe(&self, observer: StreamObserver) {
+        *lock(&self.observer) = Some(observer);
+    }
+
+    /// Event loop: nobody hears of the stream any more.
+    pub(crate) fn unobserve(&self) {
+        // Dropped behind the lock.
+        let observer = lock(&self.observer).take();
+        drop(observer);
+    }
+
+    /// Driver: the client has ended its side, or is gone.
+    pub(crate) fn client_left(&self) {
+        self.notify(LoopEvent::ClientGone);
+    }
+
+    fn notify(&self, event: fn(u64) -> LoopEvent) {
+        if let Some(observer) = &*lock(&self.observer) {
+            observer.inbox.send(event(observer.key));
+        }
+    }
+
+    /// Event loop: whether at most `bytes_max` bytes are unsent. If not, the observer hears when that is so.
+    pub(crate) fn has_room(&self, bytes_max: u64) -> bool {
+        let mut pending = self.pending();
+        let is_full = pending.abandoned.is_none() && pending.unsent_bytes() > bytes_max;
+        pending.awaited_bytes = is_full.then_some(bytes_max);
+        !is_full
     }
 
     /// Whether the driver has ended the exchange because the application took too long.
@@ -209,8 +253,14 @@ impl StreamShared {
 
     /// Driver: puts back what the client has not taken.
     pub(crate) fn put_back(&self, rest: Parts, memory: &ReplyMemory) {
-        let unsent = self.pending().put_back(rest);
+        let mut pending = self.pending();
+        let unsent = pending.put_back(rest);
+        let is_awaited = pending.takes_awaited();
+        drop(pending);
         self.room.notify_one();
+        if is_awaited {
+            self.notify(LoopEvent::Room);
+        }
         memory.discard(unsent);
     }
 
@@ -284,6 +334,7 @@ impl StreamShared {
         let unsent = end(&mut pending);
         drop(pending);
         self.room.notify_one();
+        self.client_left();
         self.ownership.wake();
         unsent
     }
@@ -311,6 +362,16 @@ impl PendingResponse {
     /// Bytes that the client has not taken, wherever they are.
     pub(crate) fn unsent_bytes(&self) -> u64 {
         self.taken.unwrap_or(0) + total_bytes(&self.parts)
+    }
+
+    /// Whether there is room for which the observer waits; it hears of it once.
+    fn takes_awaited(&mut self) -> bool {
+        let unsent_bytes = self.unsent_bytes();
+        let has_room = self.awaited_bytes.is_some_and(|most| unsent_bytes <= most);
+        if has_room {
+            self.awaited_bytes = None;
+        }
+        has_room
     }
 
     /// Why nothing more is sent, if that is so.

@@ -1,20 +1,50 @@
-//! The seam between the server and its backends: handlers that run on pool threads (`Handler`), one of which
+//! The seam between the server and its backends: handlers that run on pool threads (`Handler`) or on an
+//! event loop (`EventLoop`), one of which
 //! says why there is no other (`error_app`).
 //!
 //! A handler sees an exchange and a response writer; it never sees a socket.
 
 pub mod error_app;
 
+use std::io;
+
+use config::failure::Failure;
+
 use crate::exchange::Exchange;
 use crate::fault::Fault;
-use crate::pool::Worker;
+use crate::pool::{LoopWorker, Worker};
 use crate::response::ResponseWriter;
 use crate::watchdog::Thread;
 
 use telemetry::Stamp;
 
-/// Something that answers exchanges on pool threads.
+/// An application that runs on an event loop of the main thread.
+pub trait EventLoop: Send + Sync {
+    /// What the loop is called, as `uvloop`.
+    fn name(&self) -> &str;
+
+    /// Exchanges that may be inside at once.
+    fn concurrency(&self) -> usize;
+
+    /// The life of the loop: starts the application, calls `serve`, and answers what `worker` gives until that is
+    /// closed. Called on the main thread.
+    ///
+    /// # Errors
+    /// The application could not be started; `serve` has not been called then.
+    fn run(
+        &self,
+        worker: LoopWorker,
+        serve: &mut dyn FnMut() -> io::Result<()>,
+    ) -> Result<(), Failure>;
+}
+
+/// Something that answers exchanges on pool threads, or on an event loop.
 pub trait Handler: Send + Sync + 'static {
+    /// The event loop in place of pool threads, where there is one; `work` is not called then.
+    fn event_loop(&self) -> Option<&dyn EventLoop> {
+        None
+    }
+
     /// The life of one worker: take exchanges until it gives none.
     ///
     /// ```text

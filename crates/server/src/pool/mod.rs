@@ -6,13 +6,14 @@
 //! handler costs one exchange. Never waits for a client.
 
 mod controller;
+mod event_loop;
 mod worker;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use telemetry::{Nanos, Stamp};
 
 use crate::exchange::Exchange;
 use crate::handler::Handler;
+use crate::loop_inbox::LoopInbox;
 use crate::pages::Pages;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
@@ -36,7 +38,9 @@ use ipc::stats::{PoolStats, Stats};
 
 use controller::Timer;
 
+pub use crate::loop_inbox::LoopEvent;
 pub(crate) use controller::start_controller;
+pub use event_loop::{FileLoader, LoopAssignment, LoopTake, LoopWorker, RunnableLoop};
 pub use worker::{Assignment, ErrorOutput, Meter, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
@@ -47,6 +51,15 @@ const REST_DRAIN_SECS_MAX: f64 = 0.002;
 /// Stack of a pool thread: what interpreters expect of a main thread when they bound recursion. Only
 /// what is used costs memory.
 const STACK_BYTES: usize = 8 << 20;
+
+/// What runs the exchanges of pools.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PoolKind {
+    /// Threads of their own.
+    Threads,
+    /// One event loop for all.
+    EventLoop,
+}
 
 /// An exchange on its way through the pool, and where its response goes.
 pub(crate) struct Job {
@@ -73,6 +86,8 @@ pub(crate) struct Pool {
     draining: Arc<AtomicBool>,
     /// Threads that all pools of the process have had.
     workers: Arc<AtomicU32>,
+    /// Where an event loop that has the pool hears of its exchanges.
+    inbox: OnceLock<Arc<LoopInbox>>,
 }
 
 /// What threads are started with.
@@ -111,25 +126,30 @@ impl Pool {
     }
 
     /// All pools that are configured, without threads.
-    pub(crate) fn all(shared: &PoolContext) -> Vec<Arc<Self>> {
+    pub(crate) fn all(shared: &PoolContext, kind: PoolKind) -> Vec<Arc<Self>> {
         let timer: Arc<Timer> = Arc::default();
         let workers: Arc<AtomicU32> = Arc::default();
         let with_index = shared.config.pools.iter().zip(0_u16..);
         let pools = with_index.map(|(pool, index)| {
-            let settings = settings(pool, pool.threads_min, pool.threads_max);
+            let (threads_min, threads_max) = match kind {
+                PoolKind::Threads => (pool.threads_min, pool.threads_max),
+                PoolKind::EventLoop => (1, 1),
+            };
+            let settings = settings(pool, threads_min, threads_max);
             Arc::new(Self {
                 index,
                 shared: shared.clone(),
                 queue: Queue::new(&settings),
                 classes: Default::default(),
-                threads_min: AtomicUsize::new(pool.threads_min),
-                threads_max: AtomicUsize::new(pool.threads_max),
+                threads_min: AtomicUsize::new(threads_min),
+                threads_max: AtomicUsize::new(threads_max),
                 load: LoadState::new(),
                 timer: Arc::clone(&timer),
                 threads: Mutex::new(None),
                 counters: shared.stats.pool(index),
                 draining: Arc::default(),
                 workers: Arc::clone(&workers),
+                inbox: OnceLock::new(),
             })
         });
         pools.inspect(|pool| pool.publish_gauges()).collect()
@@ -170,6 +190,10 @@ impl Pool {
     /// Other bounds of the size from now on, whatever was configured; the controller sees to it. No exchange is
     /// lost by it. There is always one thread at least, and the upper bound is never below the lower.
     pub(crate) fn reshape(&self, threads_min: usize, threads_max: usize) {
+        if self.inbox.get().is_some() {
+            // An event loop is one thread.
+            return;
+        }
         self.threads_min
             .store(threads_min.max(1), Ordering::Relaxed);
         self.threads_max.store(threads_max, Ordering::Relaxed);
@@ -298,7 +322,11 @@ impl Pool {
             on_exit,
             numbers: Mutex::default(),
         }));
-        self.spawn(self.settings().shape.threads_min, telemetry::now())
+        match self.inbox.get() {
+            // Its thread is there already.
+            Some(_) => Ok(()),
+            None => self.spawn(self.settings().shape.threads_min, telemetry::now()),
+        }
     }
 
     /// `None` before the start and after the end.

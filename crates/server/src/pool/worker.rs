@@ -24,23 +24,25 @@ use crate::sync::{invariant, violated};
 use crate::watchdog::{Thread, WorkerSlot};
 
 /// What a child exits with that a backend did not keep.
-const CHILD_CAME_BACK: i32 = 70;
+pub(super) const CHILD_CAME_BACK: i32 = 70;
 /// Why an exchange was refused that was in the queue.
 const WAITED_TOO_LONG: &str = "waited too long for a thread";
+/// Writers that are kept for the next exchanges.
+const WRITERS_LEN_MAX: usize = 64;
 /// Why a response is cut whose application has failed.
 const FAILED: &str = "the application failed while its response was being sent";
 
 /// The clock of what the calling thread uses of a processor.
 const OWN_CLOCK: ClockId = ClockId::CLOCK_THREAD_CPUTIME_ID;
 const HAS_CLOCK: &str = "a thread can always read its own clock";
-const HAS_STREAM: &str = "a worker answers through a stream";
+pub(super) const HAS_STREAM: &str = "a worker answers through a stream";
 
 /// What answers exchanges of a pool and ends them, for one thread: each worker has one, and the controller one for
 /// each pool.
 pub(super) struct Responder {
     pub(super) pool: Arc<Pool>,
-    /// Between two exchanges; `None` while it is out, and after a panic.
-    writer: Option<ResponseWriter>,
+    /// Those of no exchange: one between two exchanges of a thread, more of an event loop.
+    writers: Vec<ResponseWriter>,
     recorder: Recorder,
 }
 
@@ -79,6 +81,16 @@ pub struct ErrorOutput {
 }
 
 impl ErrorOutput {
+    pub(super) fn of(pool: &Pool) -> Self {
+        let log = Arc::clone(&pool.shared.log);
+        Self { log }
+    }
+
+    /// Logs a text about the application itself.
+    pub fn log(&self, level: Level, text: &str) {
+        self.log.error_from_pool(level, text);
+    }
+
     /// Logs a text that the application has written, for `of` if it is known. Blank texts are left out.
     pub fn write(&self, of: Option<&ExchangeName>, text: &str) {
         if text.trim().is_empty() {
@@ -148,8 +160,7 @@ impl Worker {
 
     /// Where the application's error output goes.
     pub fn error_output(&self) -> ErrorOutput {
-        let log = Arc::clone(&self.pool().shared.log);
-        ErrorOutput { log }
+        ErrorOutput::of(self.pool())
     }
 
     /// How much of a processor the exchange that was given last has used until now; to be kept where an
@@ -251,26 +262,10 @@ impl Worker {
         }
         let has_one = std::mem::take(&mut self.is_running);
         invariant!(has_one, "a worker ends an exchange that it does not have");
-        let fault = match result {
-            Ok(()) if assignment.writer.is_silent() => {
-                Some(Fault::Bug("the application gave no response".to_owned()))
-            }
-            result => result.err(),
-        };
         // What follows is the server's own: a panic leaves a stream without an owner.
         let guard = OwnCode;
-        let Assignment { exchange, writer } = &mut assignment;
-        let ended = match &fault {
-            None => writer.finish(&mut exchange.record),
-            Some(_) if writer.head_is_sent() => writer.cut(&mut exchange.record, FAILED),
-            Some(fault) => {
-                let reply = Reply::refusal(fault.status(), None);
-                self.responder.respond(&mut assignment, reply)
-            }
-        };
-        let exchange = &mut assignment.exchange;
-        exchange.record.phases.cpu = self.meter.as_mut().map_or(Nanos::ZERO, Meter::lap);
-        self.responder.report(exchange, fault.as_ref(), &ended);
+        assignment.exchange.record.phases.cpu = self.meter.as_mut().map_or(Nanos::ZERO, Meter::lap);
+        let ended = self.responder.conclude(&mut assignment, result);
         self.count(&assignment.exchange);
         self.responder.end(assignment, ended);
         // No panic: the guard's drop would end the process.
@@ -307,7 +302,7 @@ impl Responder {
         let stats = Arc::clone(&pool.shared.stats);
         let recorder = Recorder::new(&pool.shared.log, stats, OnFull::WaitLater);
         Self {
-            writer: None,
+            writers: Vec::new(),
             pool,
             recorder,
         }
@@ -315,7 +310,12 @@ impl Responder {
 
     /// Begins to answer an exchange that has left the queue at `now`, by the worker with this number if its
     /// application is to run. `None` when the drain deadline has ended it.
-    fn begin(&mut self, job: Job, now: Stamp, worker: Option<NonZeroU32>) -> Option<Assignment> {
+    pub(super) fn begin(
+        &mut self,
+        job: Job,
+        now: Stamp,
+        worker: Option<NonZeroU32>,
+    ) -> Option<Assignment> {
         let mut exchange = job.exchange;
         let class = &self.pool.classes[exchange.record.class as usize];
         let before = class.fetch_sub(1, Ordering::Relaxed);
@@ -331,7 +331,7 @@ impl Responder {
         exchange.record.phases.started = started;
         exchange.record.phases.worker = worker;
         let shared = &self.pool.shared;
-        let mut writer = self.writer.take().unwrap_or_else(|| {
+        let mut writer = self.writers.pop().unwrap_or_else(|| {
             ResponseWriter::new(&shared.config, &shared.memory, &self.pool.draining)
         });
         writer.begin_exchange(&exchange.record, exchange.head(), job.to);
@@ -339,7 +339,7 @@ impl Responder {
     }
 
     /// Writes a response of the server's own, and its end.
-    fn respond(&self, assignment: &mut Assignment, reply: Reply) -> ResponseEnd {
+    pub(super) fn respond(&self, assignment: &mut Assignment, reply: Reply) -> ResponseEnd {
         let pages = &self.pool.shared.pages;
         let reply = pages.replace_body(reply);
         assignment.writer.respond(reply, telemetry::now());
@@ -362,6 +362,31 @@ impl Responder {
         self.end(assignment, ended);
     }
 
+    /// Writes the end of a response, or what stands for one that its application did not give.
+    pub(super) fn conclude(
+        &mut self,
+        assignment: &mut Assignment,
+        result: Result<(), Fault>,
+    ) -> ResponseEnd {
+        let fault = match result {
+            Ok(()) if assignment.writer.is_silent() => {
+                Some(Fault::Bug("the application gave no response".to_owned()))
+            }
+            result => result.err(),
+        };
+        let Assignment { exchange, writer } = &mut *assignment;
+        let ended = match &fault {
+            None => writer.finish(&mut exchange.record),
+            Some(_) if writer.head_is_sent() => writer.cut(&mut exchange.record, FAILED),
+            Some(fault) => {
+                let reply = Reply::refusal(fault.status(), None);
+                self.respond(assignment, reply)
+            }
+        };
+        self.report(&assignment.exchange, fault.as_ref(), &ended);
+        ended
+    }
+
     fn report(&self, exchange: &Exchange, fault: Option<&Fault>, ended: &ResponseEnd) {
         if ended.waited > Nanos::ZERO {
             self.pool.counters.stream_waits.add_from_any();
@@ -382,19 +407,21 @@ impl Responder {
         }
     }
 
-    fn log(&self, level: Level, exchange: &Exchange, text: &str) {
+    pub(super) fn log(&self, level: Level, exchange: &Exchange, text: &str) {
         let text = format!("{}: {text}", exchange.name());
         self.pool.shared.log.error_from_pool(level, &text);
     }
 
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
-    fn end(&mut self, assignment: Assignment, ended: ResponseEnd) {
+    pub(super) fn end(&mut self, assignment: Assignment, ended: ResponseEnd) {
         let Assignment {
             mut exchange,
             writer,
         } = assignment;
         let stream = ended.stream.expect(HAS_STREAM);
-        self.writer = Some(writer);
+        if self.writers.len() < WRITERS_LEN_MAX {
+            self.writers.push(writer);
+        }
         let after = ended.after;
         if let Rest::Queued = ended.rest {
             // What is given back unused is dropped behind the lock: it may hold the file of a body.

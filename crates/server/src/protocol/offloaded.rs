@@ -155,6 +155,10 @@ impl<'a> Offloaded<'a> {
                 wake = WakePolicy::Return;
             }
             let returned = ownership.poll_return(wake, context);
+            // Nobody looks at it but an event loop, whose application may wait for it.
+            if returned.is_pending() && self.connection.transport.has_ended(context) {
+                self.stream.client_left();
+            }
             // Its place is needed although it is back: the wait for the next request is to hear of it, or it
             // would keep its place until the next look, and by then those that were idle for the longest time
             // have asked again.
@@ -282,6 +286,9 @@ impl<'a> Offloaded<'a> {
                 next => return Poll::Ready(Ok(next)),
             }
             drop(pending);
+            if self.connection.transport.has_ended(context) {
+                self.stream.client_left();
+            }
             // Nothing waits to be sent: it is the application, or a disk, that makes the client wait.
             sender.monitor.hold(self.connection, due);
             Poll::Pending
@@ -379,6 +386,7 @@ impl<'a> Offloaded<'a> {
 
     /// Ends an exchange that its worker still has: with `None` its response is out, and only the stream ends.
     pub(crate) fn end(&self, stop: Option<Stop>, sent_bytes: u64) {
+        self.stream.client_left();
         let now = telemetry::now();
         let mut record = self.record_at(now);
         record.end_at(now);

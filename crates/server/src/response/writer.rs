@@ -206,6 +206,24 @@ impl ResponseWriter {
         self.0.sink.push_interim(fields);
     }
 
+    /// Sends the head although there is no byte of the body yet. The body is not compressed.
+    pub fn open_stream(&mut self) -> Taken {
+        let inner = &mut *self.0;
+        if !inner.is_open() {
+            inner.response.treatment = Treatment::Untouched;
+            inner.open(None);
+        }
+        inner.offer(Data::NOTHING, EncodeStep::More)
+    }
+
+    /// Whether at most `bytes_max` bytes, or `reply_spool_bytes_max`, wait for the client. If not, the event loop that
+    /// has the exchange hears when that is so. False for no client that is gone.
+    pub fn has_room(&self, bytes_max: Option<u64>) -> bool {
+        let bytes_max = bytes_max.unwrap_or(self.0.delivery.reply_spool_bytes_max);
+        let queue = self.0.sink.queue();
+        queue.is_none_or(|stream| stream.has_room(bytes_max))
+    }
+
     /// Whether the head has left, so that neither status nor fields can be changed.
     pub fn head_is_sent(&self) -> bool {
         self.0.is_open()

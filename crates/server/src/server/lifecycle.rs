@@ -113,9 +113,19 @@ impl Lifecycle {
                 Some(Event::Reopen) => self.shared.log.reopen(),
                 // Threads are counted before they say that they have ended.
                 Some(Event::PoolThreadEnded | Event::DriverEnded(_) | Event::Drain(_)) => {}
+                // What is left on an event loop gets a last moment, in which its tasks are cancelled.
+                None if *self.shared.state.borrow() != ServingState::Aborting
+                    && self.has_event_loop() =>
+                {
+                    self.cut_now(self.exit_code);
+                }
                 None => return,
             }
         }
+    }
+
+    fn has_event_loop(&self) -> bool {
+        self.shared.pools.iter().any(|pool| pool.has_event_loop())
     }
 
     /// The next event; `None` at the deadline.
@@ -152,6 +162,7 @@ impl Lifecycle {
         self.idle_deadline = None;
         if self.shared.state.send_replace(ServingState::Aborting) != ServingState::Aborting {
             self.deadline = Some(Instant::now() + LAST_MOMENT);
+            self.shared.pools.iter().for_each(|pool| pool.cancel_all());
         }
     }
 

@@ -21,7 +21,7 @@ use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
 use crate::handler::Handler;
 use crate::pages::Pages;
-use crate::pool::{Pool, PoolContext};
+use crate::pool::{Pool, PoolContext, PoolKind};
 use crate::proxies::Proxies;
 use crate::response::ReplyMemory;
 use crate::service::Service;
@@ -93,17 +93,19 @@ impl OpenedParts {
         );
         let slow = Slow::new(config).map(Arc::new);
         let watchdog = Watchdog::new(config).filter(|_| handler.is_some());
-        let pools = match handler.is_some() {
-            true => Pool::all(&PoolContext {
-                config: Arc::clone(config),
-                log: Arc::clone(log),
-                stats: Arc::clone(&self.stats),
-                memory: Arc::clone(&memory),
-                pages: Arc::clone(&self.pages),
-                slow: slow.clone(),
-                watchdog: watchdog.clone(),
-            }),
-            false => Vec::new(),
+        let context = PoolContext {
+            config: Arc::clone(config),
+            log: Arc::clone(log),
+            stats: Arc::clone(&self.stats),
+            memory: Arc::clone(&memory),
+            pages: Arc::clone(&self.pages),
+            slow: slow.clone(),
+            watchdog: watchdog.clone(),
+        };
+        let pools = match handler.map(Handler::event_loop) {
+            Some(None) => Pool::all(&context, PoolKind::Threads),
+            Some(Some(_)) => Pool::all(&context, PoolKind::EventLoop),
+            None => Vec::new(),
         };
         let challenges = Arc::new(ChallengeAnswers::default());
         Shared {

@@ -71,6 +71,16 @@ impl WatchedSocket {
         self.0.poll_read_ready(context).map(drop)
     }
 
+    /// Whether the client has ended its side, or the connection has failed. If not, the context is woken when the client
+    /// sends or ends something.
+    pub(crate) fn has_ended(&self, context: &mut Context<'_>) -> bool {
+        match self.0.poll_read_ready(context) {
+            Poll::Ready(Ok(guard)) => guard.ready().is_read_closed(),
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        }
+    }
+
     /// Whether the transport may take more.
     pub(crate) fn poll_writable(
         &self,

@@ -267,6 +267,10 @@ impl TlsStream {
         read.filter(|bytes| *bytes > 0)
     }
 
+    pub(super) fn has_ended(&self, context: &mut Context<'_>) -> bool {
+        self.socket.has_ended(context)
+    }
+
     pub(super) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         match self.has_unread.get() {
             true => Poll::Ready(()),

@@ -62,6 +62,7 @@ fn a_supervisor_reads_what_a_process_counts() {
         counters: Some(counters.file().try_clone_to_owned().unwrap()),
         ready: ProcessEvent::Ready {
             python: None,
+            event_loop: None,
             modules: Vec::new(),
         },
     };

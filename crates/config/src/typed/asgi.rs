@@ -1,0 +1,64 @@
+//! The interface of an application, and how an ASGI application runs.
+//!
+//! Values alone.
+
+use telemetry::Nanos;
+
+defaults! {
+    /// The interface of the application; all else concerns ASGI.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AsgiConfig {
+        /// The interface, as far as it is known.
+        pub interface: Interface,
+        /// The event loop.
+        pub event_loop: EventLoopKind,
+        /// Requests inside the application of one process; more wait in their pools' queues.
+        pub concurrency: usize = 1000,
+        /// Whether lifespan events are sent.
+        pub lifespan: LifespanMode,
+        /// How long the startup may take.
+        pub lifespan_timeout: Nanos = Nanos::from_secs(30),
+        /// A step of a request that blocks the loop for longer is logged.
+        pub slow_step: Option<Nanos> = Some(Nanos::from_ms(100)),
+        /// Some pool has a number of threads that was written, and not the default.
+        pub has_threads: bool,
+    }
+}
+
+/// The interface between server and application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interface {
+    /// To be found out from the application.
+    #[default]
+    Auto,
+    /// ASGI 3: a callable with three arguments that gives an awaitable.
+    Asgi,
+    /// ASGI 2: a callable that gives a callable.
+    Asgi2,
+    /// WSGI (PEP 3333).
+    Wsgi,
+}
+
+/// Which event loop runs an ASGI application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventLoopKind {
+    /// uvloop where it is installed.
+    #[default]
+    Auto,
+    /// That of the standard library.
+    Asyncio,
+    /// uvloop.
+    Uvloop,
+}
+
+/// Whether lifespan events are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LifespanMode {
+    /// Yes, unless the application does not know them.
+    #[default]
+    Auto,
+    /// Yes; an application that does not know them is not served.
+    On,
+    /// No.
+    Off,
+}

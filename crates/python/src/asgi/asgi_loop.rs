@@ -1,0 +1,313 @@
+//! The event loop of an application: takes exchanges from the pools, makes tasks of them, and gives events to them.
+//!
+//! One reader callback (`look`) does all of it, bounded by a budget, so that the callbacks of the application are not
+//! starved. Runs on the thread of the loop alone; no lock is held while Python code runs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use config::typed::Level;
+use pyo3::prelude::*;
+use pyo3::{ffi, intern};
+use server::fault::Fault;
+use server::pool::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker};
+use telemetry::{Nanos, Stamp};
+
+use super::awaitable::Sent;
+use super::request_task::RequestTask;
+use super::scope::Scopes;
+use super::step_watch::StepWatch;
+use crate::trace;
+
+/// Exchanges that begin in one look.
+const BEGUN_LEN_MAX: usize = 32;
+/// How long one look may take.
+const LOOK_MAX: Nanos = Nanos(1_000_000);
+
+/// The server's side of an event loop.
+#[pyclass(module = "milepost._milepost", name = "AsgiLoop", frozen)]
+pub(super) struct AsgiLoop {
+    pub(super) application: Py<PyAny>,
+    /// ASGI 2: the application gives a callable.
+    pub(super) is_double: bool,
+    pub(super) loader: FileLoader,
+    worker: Mutex<LoopWorker>,
+    calls: LoopCalls,
+    /// Each request's task runs in a copy of it.
+    context: Py<PyAny>,
+    scopes: Mutex<Scopes>,
+    tasks: Mutex<HashMap<u64, Py<RequestTask>>>,
+    look: Mutex<LookState>,
+    sent: Py<Sent>,
+    /// What is known of the step that runs; `None` where long steps are not logged.
+    pub(super) watch: Option<Arc<StepWatch>>,
+    /// How Python calls the thread of the loop.
+    thread: u64,
+}
+
+/// Methods of the loop.
+struct LoopCalls {
+    create_task: Py<PyAny>,
+    create_future: Py<PyAny>,
+    call_soon: Py<PyAny>,
+    stop: Py<PyAny>,
+    /// Names of keyword arguments: `("context",)`; `None` where tasks take no context (Python 3.10).
+    context_name: Option<Py<PyAny>>,
+}
+
+#[derive(Default)]
+struct LookState {
+    /// The loop calls `look` again without a wake-up.
+    is_due: bool,
+    /// The last look has left exchanges in their queues.
+    is_full: bool,
+    /// No exchange will come any more.
+    is_closed: bool,
+}
+
+impl AsgiLoop {
+    pub(super) fn new(
+        event_loop: &Bound<'_, PyAny>,
+        application: Py<PyAny>,
+        is_double: bool,
+        worker: LoopWorker,
+        context: Py<PyAny>,
+        scopes: Scopes,
+        watch: Option<Arc<StepWatch>>,
+    ) -> PyResult<Self> {
+        let py = event_loop.py();
+        let method = |name: &str| event_loop.getattr(name).map(Bound::unbind);
+        let has_context = py.version_info() >= (3, 11);
+        let names = ("context",).into_pyobject(py)?.into_any().unbind();
+        Ok(Self {
+            application,
+            is_double,
+            loader: worker.loader(),
+            worker: Mutex::new(worker),
+            calls: LoopCalls {
+                create_task: method("create_task")?,
+                create_future: method("create_future")?,
+                call_soon: method("call_soon")?,
+                stop: method("stop")?,
+                context_name: has_context.then_some(names),
+            },
+            context,
+            scopes: Mutex::new(scopes),
+            tasks: Mutex::default(),
+            look: Mutex::default(),
+            sent: Py::new(py, Sent)?,
+            watch,
+            thread: py
+                .import("threading")?
+                .call_method0("get_ident")?
+                .extract()?,
+        })
+    }
+
+    pub(super) fn worker(&self) -> MutexGuard<'_, LoopWorker> {
+        locked(&self.worker)
+    }
+
+    pub(super) fn create_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.calls.create_future.bind(py).call0()
+    }
+
+    /// The result of a `send()` that need not wait.
+    pub(super) fn sent<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.sent.bind(py).clone().into_any()
+    }
+
+    /// Logs a step that has blocked the loop since then.
+    pub(super) fn report_step(&self, py: Python<'_>, key: u64, since: Stamp, is_running: bool) {
+        let task = locked(&self.tasks).get(&key).map(|task| task.clone_ref(py));
+        let name = task.and_then(|task| task.get().name());
+        let place = match is_running {
+            true => super::place(py, self.thread).unwrap_or_else(|_| "an unknown place".to_owned()),
+            false => "a call that held the interpreter".to_owned(),
+        };
+        let ms = telemetry::now().since(since).0 / 1_000_000;
+        let text = format!("blocks the event loop, for {ms} ms so far, in {place}");
+        let output = self.worker().error_output();
+        output.write(name.as_ref(), &text);
+    }
+
+    /// A task has ended.
+    pub(super) fn leave(&self, this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
+        let ended = locked(&self.tasks).remove(&key);
+        self.worker().leave();
+        let look = locked(&self.look);
+        let is_awaited = look.is_full || look.is_closed;
+        drop(look);
+        drop(ended);
+        match is_awaited {
+            true => self.look_again(this),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the loop look once more, behind what is ready now.
+    fn look_again(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+        if std::mem::replace(&mut locked(&self.look).is_due, true) {
+            return Ok(());
+        }
+        let py = this.py();
+        let look = this.getattr(intern!(py, "look"))?;
+        self.calls.call_soon.bind(py).call1((look,)).map(drop)
+    }
+
+    fn look_now(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+        *locked(&self.look) = LookState::default();
+        let mut events = Vec::new();
+        {
+            let mut worker = self.worker();
+            worker.begin_look();
+            worker.take_events(&mut events);
+        }
+        for event in events {
+            // One that fails must not keep the others from theirs.
+            if let Err(error) = self.give(this.py(), event) {
+                error.write_unraisable(this.py(), None);
+            }
+        }
+        let began = telemetry::now();
+        for begun in 0.. {
+            let is_over = begun % 8 == 7 && telemetry::now().since(began) > LOOK_MAX;
+            if begun == BEGUN_LEN_MAX || is_over {
+                return self.look_again(this);
+            }
+            let taken = self.worker().take();
+            match taken {
+                LoopTake::Begin(exchange) => self.begin(this, exchange)?,
+                LoopTake::Nothing if begun > 0 => return self.look_again(this),
+                LoopTake::Nothing => break,
+                LoopTake::Full => {
+                    locked(&self.look).is_full = true;
+                    break;
+                }
+                LoopTake::Closed => {
+                    locked(&self.look).is_closed = true;
+                    if self.worker().inside() == 0 {
+                        return self.calls.stop.bind(this.py()).call0().map(drop);
+                    }
+                    break;
+                }
+            }
+        }
+        let may_sleep = self.worker().sleep();
+        match may_sleep {
+            true => Ok(()),
+            false => self.look_again(this),
+        }
+    }
+
+    fn give(&self, py: Python<'_>, event: LoopEvent) -> PyResult<()> {
+        let key = match &event {
+            LoopEvent::ClientGone(key)
+            | LoopEvent::Overdue(key)
+            | LoopEvent::Room(key)
+            | LoopEvent::Body(key, _)
+            | LoopEvent::Opened(key, _) => *key,
+            LoopEvent::CancelAll => {
+                let all: Vec<_> = locked(&self.tasks)
+                    .values()
+                    .map(|task| task.clone_ref(py))
+                    .collect();
+                return all.into_iter().try_for_each(|task| {
+                    RequestTask::happened(task.bind(py), LoopEvent::CancelAll)
+                });
+            }
+        };
+        // One that has ended meanwhile needs no event.
+        let task = locked(&self.tasks).get(&key).map(|task| task.clone_ref(py));
+        match task {
+            Some(task) => RequestTask::happened(task.bind(py), event),
+            None => Ok(()),
+        }
+    }
+
+    fn begin(&self, this: &Bound<'_, Self>, begun: LoopAssignment) -> PyResult<()> {
+        let py = this.py();
+        let scope = locked(&self.scopes).build(py, &begun.assignment.exchange);
+        let scope = match scope {
+            Ok(scope) => scope,
+            Err(error) => {
+                let text = trace::text(py, &error);
+                let mut worker = self.worker();
+                worker.finish(begun, Err(Fault::Bug(text)));
+                worker.leave();
+                return Ok(());
+            }
+        };
+        let key = begun.key;
+        let task = RequestTask::new(this.clone().unbind(), begun, scope.unbind());
+        let request = Bound::new(py, task)?;
+        locked(&self.tasks).insert(key, request.clone().unbind());
+        match self.create_task(&request) {
+            Ok(task) => request.get().set_task(task.unbind()),
+            Err(error) => {
+                let text = trace::text(py, &error);
+                if let Some(left) = request.get().give_up() {
+                    self.worker().finish(left, Err(Fault::Bug(text)));
+                }
+                self.leave(this, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A task in a copy of the context, so that no request sees what another one has set.
+    fn create_task<'py>(&self, request: &Bound<'py, RequestTask>) -> PyResult<Bound<'py, PyAny>> {
+        let py = request.py();
+        // SAFETY: a live context.
+        let context = unsafe { ffi::PyContext_Copy(self.context.as_ptr()) };
+        // SAFETY: an owned reference, or null with an exception.
+        let context = unsafe { Bound::from_owned_ptr_or_err(py, context) }?;
+        let create_task = self.calls.create_task.bind(py);
+        let Some(names) = &self.calls.context_name else {
+            return context.call_method1("run", (create_task, request));
+        };
+        let arguments = [request.as_ptr(), context.as_ptr()];
+        // SAFETY: attached; one positional argument and one for each name.
+        let task = unsafe {
+            ffi::PyObject_Vectorcall(create_task.as_ptr(), arguments.as_ptr(), 1, names.as_ptr())
+        };
+        // SAFETY: an owned reference, or null with an exception.
+        unsafe { Bound::from_owned_ptr_or_err(py, task) }
+    }
+}
+
+#[pymethods]
+impl AsgiLoop {
+    /// The descriptor has become readable.
+    fn wake(this: &Bound<'_, Self>) -> PyResult<()> {
+        this.get().worker().clear_wakeup();
+        this.get().look_now(this)
+    }
+
+    /// Begins exchanges that wait, and gives events to those that are inside.
+    fn look(this: &Bound<'_, Self>) -> PyResult<()> {
+        this.get().look_now(this)
+    }
+
+    /// The descriptor that wakes the loop.
+    fn fileno(&self) -> i32 {
+        use std::os::fd::AsRawFd;
+        self.worker().wakeup().as_raw_fd()
+    }
+
+    /// Whether all that the loop was to do is done.
+    fn has_ended(&self) -> bool {
+        locked(&self.look).is_closed && self.worker().inside() == 0
+    }
+
+    /// Logs an error that the application has made outside of a request.
+    fn log(&self, text: &str) {
+        let output = self.worker().error_output();
+        output.log(Level::Error, text);
+    }
+}
+
+/// No panic leaves one of these between two states.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

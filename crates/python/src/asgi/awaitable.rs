@@ -1,0 +1,194 @@
+//! What `receive()` and `send()` give to be awaited: what is complete needs no future, what is not waits for one of the
+//! loop.
+//!
+//! These are coroutines to Python (`collections.abc.Coroutine`), so that an application may make tasks of them.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::prelude::*;
+
+use super::request_task::RequestTask;
+
+/// The result of a `send()` that need not wait.
+#[pyclass(module = "milepost._milepost", name = "Sent", frozen)]
+pub(super) struct Sent;
+
+#[pymethods]
+impl Sent {
+    fn __await__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    #[expect(clippy::unused_self, reason = "a method of Python")]
+    fn __next__(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    #[expect(clippy::unused_self, reason = "a method of Python")]
+    fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _ = value;
+        Err(PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (kind, value=None, traceback=None))]
+    #[expect(clippy::unused_self, reason = "a method of Python")]
+    fn throw(
+        &self,
+        kind: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        Err(thrown(kind, value, traceback))
+    }
+
+    #[expect(clippy::unused_self, reason = "a method of Python")]
+    fn close(&self) {}
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The next event of the client.
+    Event,
+    /// That more may be sent.
+    Room,
+}
+
+/// A `receive()`, or a `send()` that has to wait. It takes an event only when it gives it: a wait that is cancelled
+/// loses none.
+#[pyclass(module = "milepost._milepost", name = "Wait", frozen)]
+pub(super) struct Wait {
+    request: Py<RequestTask>,
+    awaited: Awaited,
+    /// The iterator of the future, while there is one.
+    future: Mutex<WaitState>,
+}
+
+enum WaitState {
+    New,
+    Waiting(Py<PyAny>),
+    Over,
+}
+
+impl Wait {
+    pub(super) fn new(request: Py<RequestTask>, awaited: Awaited) -> Self {
+        Self {
+            request,
+            awaited,
+            future: Mutex::new(WaitState::New),
+        }
+    }
+
+    fn set(&self, state: WaitState) -> WaitState {
+        let mut own = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut own, state)
+    }
+
+    /// What the loop is to wait for; the end as an exception that has the result.
+    fn step(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.set(WaitState::Over) {
+            WaitState::New => {}
+            WaitState::Over => {
+                return Err(PyRuntimeError::new_err(
+                    "cannot reuse already awaited coroutine",
+                ));
+            }
+            WaitState::Waiting(iterator) => {
+                let next = iterator.bind(py).call_method0("__next__");
+                match next {
+                    // Woken by something else.
+                    Ok(future) => {
+                        self.set(WaitState::Waiting(iterator));
+                        return Ok(Some(future.unbind()));
+                    }
+                    Err(error) if error.is_instance_of::<PyStopIteration>(py) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let request = self.request.bind(py);
+        match self.awaited {
+            Awaited::Event => {
+                if let Some(event) = RequestTask::next_event(request)? {
+                    return Err(PyStopIteration::new_err((event.unbind(),)));
+                }
+            }
+            Awaited::Room => {
+                if request.get().has_room() {
+                    return Ok(None);
+                }
+            }
+        }
+        let future = RequestTask::wait(request, self.awaited)?;
+        let iterator = future.call_method0("__await__")?;
+        let first = iterator.call_method0("__next__")?;
+        self.set(WaitState::Waiting(iterator.unbind()));
+        Ok(Some(first.unbind()))
+    }
+
+    fn end(&self, py: Python<'_>) {
+        if let WaitState::Waiting(iterator) = self.set(WaitState::Over) {
+            drop(iterator);
+            self.request.bind(py).get().forget_wait(self.awaited);
+        }
+    }
+}
+
+#[pymethods]
+impl Wait {
+    fn __await__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.step(py)
+    }
+
+    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _ = value;
+        self.step(py)?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (kind, value=None, traceback=None))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.end(py);
+        Err(thrown(kind, value, traceback))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.end(py);
+    }
+}
+
+/// The exception that `throw` was given, in any of its forms.
+pub(super) fn thrown(
+    kind: Bound<'_, PyAny>,
+    value: Option<Bound<'_, PyAny>>,
+    traceback: Option<Bound<'_, PyAny>>,
+) -> PyErr {
+    let error = match value {
+        Some(value) if !value.is_none() => PyErr::from_value(value),
+        _ => PyErr::from_value(kind),
+    };
+    if let Some(traceback) = traceback.filter(|traceback| !traceback.is_none()) {
+        let _ = error
+            .value(traceback.py())
+            .setattr("__traceback__", &traceback);
+    }
+    error
+}

@@ -1,0 +1,223 @@
+"""The event loop of an ASGI application, and the application's lifespan: what is done once for each process.
+
+Embedded by mod.rs. A `Fault` says why an application cannot be served.
+"""
+
+import asyncio
+import contextvars
+import importlib.util
+import signal
+import sys
+import sysconfig
+import traceback
+
+
+class Fault(Exception):
+    """Why the application was not started: the cause, what to do about it, and a traceback."""
+
+    def __init__(self, cause, hint=None, detail=None):
+        super().__init__(cause)
+        self.cause, self.hint, self.detail = cause, hint, detail
+
+
+def has_uvloop(is_asked_for):
+    """Whether uvloop can be used. Unasked it is not used where it would switch the GIL on."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED") and not is_asked_for:
+        return False
+    return importlib.util.find_spec("uvloop") is not None
+
+
+def new_loop(kind):
+    """A new event loop, which is that of this thread."""
+    # The supervisor handles a Ctrl-C; Python's own handler would end the loop.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    if kind == "uvloop":
+        import uvloop
+
+        loop = uvloop.new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop
+
+
+def start(loop, application, is_double, state, mode, timeout):
+    """The lifespan, after its startup."""
+    lifespan = Lifespan(application, is_double, state)
+    if mode != "off":
+        loop.run_until_complete(lifespan.startup(mode, timeout))
+    return lifespan
+
+
+def run(loop, server, lifespan):
+    """Runs the loop until the server has no more requests, and ends it."""
+    loop.add_reader(server.fileno(), server.wake)
+    loop.call_soon(server.look)
+    # Whatever the application does with it, the loop runs until the server has ended.
+    while not server.has_ended():
+        try:
+            loop.run_forever()
+        except BaseException as error:
+            server.log(f"a callback of the event loop raised: {text_of(error)}")
+    loop.remove_reader(server.fileno())
+    end(loop, server, lifespan)
+
+
+def end(loop, server, lifespan):
+    """Ends the lifespan and what else runs. The drain timeout of the process bounds it."""
+    try:
+        # No request is inside any more. Other tasks may be the lifespan's, which ends them itself.
+        loop.run_until_complete(lifespan.shutdown(server.log))
+        cancel(loop)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    except BaseException as error:
+        server.log(f"the end of the event loop failed: {text_of(error)}")
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def cancel(loop):
+    """Cancels all tasks that are left."""
+    tasks = asyncio.all_tasks(loop)
+    if not tasks:
+        return
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+class Lifespan:
+    """The lifespan of an application: one task, from before the first request until after the last one."""
+
+    def __init__(self, application, is_double, state):
+        self.application, self.is_double, self.state = application, is_double, state
+        # What the startup has set of it is there in each request.
+        self.context = contextvars.copy_context()
+        self.task = None
+        self.events = None
+        self.has_asked = False
+        self.is_served = False
+        self.failure = None
+        self.error = None
+
+    async def startup(self, mode, timeout):
+        loop = asyncio.get_running_loop()
+        self.events = asyncio.Queue()
+        self.started, self.stopped = loop.create_future(), loop.create_future()
+        self.events.put_nowait({"type": "lifespan.startup"})
+        self.task = loop.create_task(self.run())
+        await asyncio.wait({self.task, self.started}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if self.failure is not None:
+            message = self.failure or "without a message"
+            raise Fault(f"the startup of the application failed: {message}")
+        if self.is_served:
+            return
+        if not self.task.done():
+            place = innermost(self.task)
+            self.task.cancel()
+            hint = '`lifespan_timeout` sets the time, and `lifespan = "off"` leaves the startup out'
+            raise Fault(f"the startup of the application took longer than {timeout:g} s, in {place}", hint)
+        self.task = None
+        if self.error is None:
+            if mode == "on":
+                raise Fault("the application returned without an answer to `lifespan.startup`")
+            return
+        # An application that does not know lifespans refuses the scope. One that has asked for an event knows them.
+        if mode == "auto" and not self.has_asked:
+            return
+        raise Fault(
+            f"the startup of the application failed: {first_line(self.error)}", None, text_of(self.error)
+        )
+
+    async def run(self):
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
+        try:
+            if self.is_double:
+                await self.application(scope)(self.receive, self.send)
+            else:
+                await self.application(scope, self.receive, self.send)
+        except BaseException as error:
+            self.error = error
+        if self.is_served and not self.stopped.done():
+            self.stopped.set_result(None)
+
+    async def receive(self):
+        self.has_asked = True
+        return await self.events.get()
+
+    async def send(self, event):
+        kind = event["type"]
+        if kind == "lifespan.startup.complete" and not self.started.done():
+            self.context = contextvars.copy_context()
+            self.is_served = True
+            self.started.set_result(None)
+        elif kind == "lifespan.startup.failed" and not self.started.done():
+            self.failure = event.get("message", "")
+            self.started.set_result(None)
+        elif kind == "lifespan.shutdown.complete" and self.is_served and not self.stopped.done():
+            self.stopped.set_result(None)
+        elif kind == "lifespan.shutdown.failed" and self.is_served and not self.stopped.done():
+            self.failure = event.get("message", "")
+            self.stopped.set_result(None)
+        else:
+            raise RuntimeError(f"`{kind}` is not expected of the lifespan now")
+
+    async def shutdown(self, log):
+        if not self.is_served:
+            return
+        if not self.task.done():
+            self.events.put_nowait({"type": "lifespan.shutdown"})
+            await self.stopped
+            # What the application does behind its last event is part of it.
+            await self.task
+        if self.failure is not None:
+            log(f"the shutdown of the application failed: {self.failure or 'without a message'}")
+        elif self.error is not None:
+            log(f"the lifespan of the application failed: {text_of(self.error)}")
+
+
+def innermost(task):
+    """The innermost place of a waiting task that belongs to somebody else than asyncio."""
+    found, waits = None, task.get_coro()
+    while waits is not None:
+        frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+        if (
+            frame is not None
+            and f"{asyncio.__name__}/" not in frame.f_code.co_filename
+            and frame.f_globals is not globals()
+        ):
+            found = frame
+        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
+    if found is None:
+        return "an unknown place"
+    return f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"
+
+
+def place(thread):
+    """The innermost line of the application that a thread runs."""
+    frame = innermost_frame = sys._current_frames().get(thread)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        is_library = "-packages/" in name or name.startswith((sysconfig.get_path("stdlib"), "<"))
+        if not is_library and frame.f_globals is not globals():
+            break
+        frame = frame.f_back
+    found = frame or innermost_frame
+    if found is None:
+        return "an unknown place"
+    return f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"
+
+
+def first_line(error):
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip()}" if lines else type(error).__name__
+
+
+def text_of(error):
+    # The outermost frames are the server's.
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_globals is globals():
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame)).rstrip()

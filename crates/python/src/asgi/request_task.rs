@@ -1,0 +1,670 @@
+//! One request inside the loop: the coroutine that its task runs, and the application's `receive` and `send`.
+//!
+//! The task's coroutine is an object of ours around that of the application, so that each step can be seen and no
+//! exception reaches the loop. Everything happens on the thread of the loop; the locks are for Python, which may share
+//! the object, and are never held while Python code runs.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use http::FieldLines;
+use pyo3::exceptions::asyncio::CancelledError;
+use pyo3::exceptions::{
+    PyGeneratorExit, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
+use pyo3::{ffi, intern};
+use server::exchange::ExchangeName;
+use server::fault::Fault;
+use server::pool::{LoopAssignment, LoopEvent};
+use server::response::Taken;
+
+use super::asgi_loop::AsgiLoop;
+use super::awaitable::{Awaited, Wait};
+use super::request_body::{BodyPiece, BodyReader};
+use super::response::ResponseStart;
+use super::response_state::ResponseState;
+use crate::wsgi::type_name;
+use crate::{fork, trace};
+
+/// A request with its response, and the coroutine of its task.
+#[pyclass(module = "milepost._milepost", name = "RequestTask", frozen)]
+pub(super) struct RequestTask {
+    key: u64,
+    event_loop: Py<AsgiLoop>,
+    state: Mutex<TaskState>,
+}
+
+struct TaskState {
+    program: Program,
+    task: Option<Py<PyAny>>,
+    body: BodyReader,
+    response: ResponseState,
+    /// The client is gone, or has ended its side.
+    is_gone: bool,
+    /// The task was cancelled by the server.
+    is_cancelled: bool,
+    is_overdue: bool,
+    /// The future of a waiting `receive()`.
+    receiver: Option<Py<PyAny>>,
+    /// The future of a waiting `send()`.
+    sender: Option<Py<PyAny>>,
+}
+
+/// The application's part of the task.
+enum Program {
+    /// To be called with this scope.
+    New(Py<PyDict>),
+    /// What gives its steps.
+    Running(Py<PyAny>),
+    /// In the middle of a step.
+    Stepping,
+    Ended,
+}
+
+impl RequestTask {
+    pub(super) fn new(
+        event_loop: Py<AsgiLoop>,
+        mut begun: LoopAssignment,
+        scope: Py<PyDict>,
+    ) -> Self {
+        let body = std::mem::take(&mut begun.assignment.exchange.body);
+        Self {
+            key: begun.key,
+            event_loop,
+            state: Mutex::new(TaskState {
+                program: Program::New(scope),
+                task: None,
+                body: BodyReader::new(body),
+                response: ResponseState::new(begun),
+                is_gone: false,
+                is_cancelled: false,
+                is_overdue: false,
+                receiver: None,
+                sender: None,
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, TaskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task that runs this. One that has begun and ended while it was made is not kept: the two would hold each
+    /// other.
+    pub(super) fn set_task(&self, task: Py<PyAny>) {
+        let mut state = self.state();
+        if !matches!(state.program, Program::Ended) {
+            state.task = Some(task);
+        }
+    }
+
+    /// Takes the exchange out, where no task could be made for it.
+    pub(super) fn give_up(&self) -> Option<LoopAssignment> {
+        let mut state = self.state();
+        state.program = Program::Ended;
+        state.response.end();
+        state.response.take()
+    }
+
+    /// The next event of the client; `None`: there is none yet.
+    pub(super) fn next_event<'py>(this: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let py = this.py();
+        let mut state = this.get().state();
+        let loader = &this.get().event_loop.get().loader;
+        let (data, has_more) = match state.body.next(py, this.get().key, loader)? {
+            BodyPiece::Here(data, has_more) => (data, has_more),
+            BodyPiece::Awaited => return Ok(None),
+            BodyPiece::Given if !(state.response.is_over() || state.is_gone) => return Ok(None),
+            BodyPiece::Given => {
+                drop(state);
+                let event = PyDict::new(py);
+                event.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+                return Ok(Some(event));
+            }
+        };
+        drop(state);
+        let event = PyDict::new(py);
+        event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+        event.set_item(intern!(py, "body"), data)?;
+        event.set_item(intern!(py, "more_body"), has_more)?;
+        Ok(Some(event))
+    }
+
+    /// Whether more may be sent.
+    pub(super) fn has_room(&self) -> bool {
+        self.state().response.has_room()
+    }
+
+    /// A future that ends when what is awaited may be there.
+    ///
+    /// # Errors
+    /// Another call waits for the same.
+    pub(super) fn wait<'py>(
+        this: &Bound<'py, Self>,
+        awaited: Awaited,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let event_loop = this.get().event_loop.get();
+        let future = event_loop.create_future(this.py())?;
+        let mut state = this.get().state();
+        let (place, what) = match awaited {
+            Awaited::Event => (&mut state.receiver, "receive()"),
+            Awaited::Room => (&mut state.sender, "send()"),
+        };
+        if place.is_some() {
+            drop(state);
+            return Err(PyRuntimeError::new_err(format!(
+                "another {what} of this request is waiting already"
+            )));
+        }
+        *place = Some(future.clone().unbind());
+        Ok(future)
+    }
+
+    /// The wait was cancelled.
+    pub(super) fn forget_wait(&self, awaited: Awaited) {
+        let mut state = self.state();
+        let future = match awaited {
+            Awaited::Event => state.receiver.take(),
+            Awaited::Room => state.sender.take(),
+        };
+        drop(state);
+        drop(future);
+    }
+
+    /// Something has happened to the exchange.
+    pub(super) fn happened(this: &Bound<'_, Self>, event: LoopEvent) -> PyResult<()> {
+        let py = this.py();
+        let own = this.get();
+        let mut state = own.state();
+        match event {
+            LoopEvent::ClientGone(_) => {
+                state.is_gone = true;
+                let waiting = [state.take_receiver_if_given(), state.sender.take()];
+                drop(state);
+                waiting.into_iter().try_for_each(|one| wake(py, one))
+            }
+            LoopEvent::Room(_) => {
+                let sender = state.sender.take();
+                drop(state);
+                wake(py, sender)
+            }
+            LoopEvent::Body(_, read) => {
+                state.body.put(read);
+                let receiver = state.receiver.take();
+                drop(state);
+                wake(py, receiver)
+            }
+            LoopEvent::Opened(_, opened) => {
+                drop(state);
+                own.send_opened(py, opened)
+            }
+            LoopEvent::Overdue(_) => {
+                state.is_overdue = true;
+                state.is_gone = true;
+                drop(state);
+                own.cancel(py)
+            }
+            LoopEvent::CancelAll => {
+                drop(state);
+                own.cancel(py)
+            }
+        }
+    }
+
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.state();
+        state.is_cancelled = true;
+        let task = state.task.as_ref().map(|task| task.clone_ref(py));
+        drop(state);
+        match task {
+            Some(task) => task.call_method0(py, intern!(py, "cancel")).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn send_opened(
+        &self,
+        py: Python<'_>,
+        opened: std::io::Result<(std::fs::File, u64)>,
+    ) -> PyResult<()> {
+        let (opened, error) = match opened {
+            Ok(opened) => (Some(opened), None),
+            Err(error) => (None, Some(error)),
+        };
+        let mut state = self.state();
+        if let Some(exchange) = state.response.file_opened(opened) {
+            let mut worker = self.event_loop.get().worker();
+            match error {
+                None => worker.finish(exchange, Ok(())),
+                Some(error) => {
+                    let status = match error.kind() {
+                        std::io::ErrorKind::NotFound => 404,
+                        _ => 500,
+                    };
+                    let why = format!("http.response.pathsend: the file cannot be sent: {error}");
+                    worker.refuse(exchange, status, &why);
+                }
+            }
+        }
+        let waiting = [state.receiver.take(), state.sender.take()];
+        drop(state);
+        waiting.into_iter().try_for_each(|one| wake(py, one))
+    }
+
+    /// One step of the application, in the context of the task; `None` at its end.
+    fn step(this: &Bound<'_, Self>, input: StepInput) -> PyResult<Option<Py<PyAny>>> {
+        let py = this.py();
+        let own = this.get();
+        let program = std::mem::replace(&mut own.state().program, Program::Stepping);
+        let steps = match program {
+            Program::Running(steps) => Ok(steps.into_bound(py)),
+            Program::New(scope) => {
+                own.begin();
+                match input {
+                    StepInput::Next => own.call(this, scope.bind(py)),
+                    StepInput::Throw(error) => return own.end(this, Err(error)),
+                }
+            }
+            Program::Stepping | Program::Ended => {
+                own.state().program = program;
+                return Err(PyRuntimeError::new_err(
+                    "cannot reuse already awaited coroutine",
+                ));
+            }
+        };
+        let watch = own.event_loop.get().watch.as_deref();
+        if let Some(watch) = watch {
+            watch.begin(own.key);
+        }
+        let ran = steps.and_then(|steps| Ok((input.run(&steps)?, steps)));
+        if let Some(watch) = watch {
+            watch.end();
+        }
+        let (result, steps) = match ran {
+            Ok((step, steps)) => (Ok(step), Some(steps)),
+            Err(error) => (Err(error), None),
+        };
+        if server::fork::is_child() {
+            // Only the process that took the request answers it.
+            fork::leave(py, result.err());
+        }
+        match (result, steps) {
+            (Ok(Step::Waits(on)), Some(steps)) => {
+                own.state().program = Program::Running(steps.unbind());
+                Ok(Some(on.unbind()))
+            }
+            (Ok(_), _) => own.end(this, Ok(())),
+            (Err(error), _) => own.end(this, Err(error)),
+        }
+    }
+
+    /// What the exchange is called in the log.
+    pub(super) fn name(&self) -> Option<ExchangeName> {
+        let mut state = self.state();
+        let exchange = state
+            .response
+            .assignment()
+            .map(|own| &own.assignment.exchange);
+        let name = exchange.map(|exchange| ExchangeName::of(exchange));
+        name.or_else(|| state.response.name())
+    }
+
+    /// An attribute of the application's coroutine, between its steps.
+    fn of_program(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyString>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let steps = match &self.state().program {
+            Program::Running(steps) => steps.clone_ref(py),
+            _ => return Ok(None),
+        };
+        Ok(steps.bind(py).getattr_opt(name)?.map(Bound::unbind))
+    }
+
+    /// The first step begins.
+    fn begin(&self) {
+        let mut state = self.state();
+        if let Some(begun) = state.response.assignment() {
+            let phases = &mut begun.assignment.exchange.record.phases;
+            phases.started = telemetry::now().max(phases.started);
+        }
+    }
+
+    /// Calls the application, and gives what has its steps.
+    fn call<'py>(
+        &self,
+        this: &Bound<'py, Self>,
+        scope: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = this.py();
+        let event_loop = self.event_loop.get();
+        let receive = this.getattr(intern!(py, "receive"))?;
+        let send = this.getattr(intern!(py, "respond"))?;
+        let application = event_loop.application.bind(py);
+        let given = match event_loop.is_double {
+            false => application.call1((scope, receive, send))?,
+            true => application.call1((scope,))?.call1((receive, send))?,
+        };
+        // SAFETY: a live object.
+        if unsafe { ffi::PyCoro_CheckExact(given.as_ptr()) } != 0 {
+            return Ok(given);
+        }
+        match given.getattr_opt(intern!(py, "__await__"))? {
+            Some(iterate) => iterate.call0(),
+            None => Err(PyTypeError::new_err(format!(
+                "the application returned {}; an ASGI application returns an awaitable",
+                type_name(&given)
+            ))),
+        }
+    }
+
+    /// The application has ended, with its exception if it raised one. None reaches the loop.
+    fn end(&self, this: &Bound<'_, Self>, result: PyResult<()>) -> PyResult<Option<Py<PyAny>>> {
+        let py = this.py();
+        let text = self.fault_text(py, result.as_ref().err());
+        drop(result);
+        let event_loop = self.event_loop.get();
+        let mut state = self.state();
+        state.program = Program::Ended;
+        let assignment = state.response.take();
+        let is_named = !state.response.is_silent();
+        state.response.end();
+        let task = state.task.take();
+        let waiting = [state.receiver.take(), state.sender.take()];
+        let (is_gone, is_overdue) = (state.is_gone || state.is_cancelled, state.is_overdue);
+        let name = state.response.name();
+        drop(state);
+        {
+            let mut worker = event_loop.worker();
+            match (assignment, text) {
+                (Some(ended), _) if is_overdue => worker.finish(ended, Err(Fault::Overdue)),
+                (Some(ended), Some(text)) => worker.finish(ended, Err(Fault::App(text))),
+                (Some(ended), None) if is_gone => worker.abandon(ended),
+                (Some(ended), None) => {
+                    let text = match is_named {
+                        true => "the application returned before its response was complete",
+                        false => "the application returned without a response",
+                    };
+                    worker.finish(ended, Err(Fault::App(text.to_owned())));
+                }
+                // Its response is complete.
+                (None, Some(text)) => worker.error_output().write(name.as_ref(), &text),
+                (None, None) => {}
+            }
+        }
+        drop(task);
+        waiting.into_iter().try_for_each(|one| wake(py, one))?;
+        event_loop.leave(self.event_loop.bind(py), self.key)?;
+        Ok(None)
+    }
+
+    /// What the log is to say of the end; `None` where nothing is wrong with the application.
+    fn fault_text(&self, py: Python<'_>, error: Option<&PyErr>) -> Option<String> {
+        let error = error?;
+        let state = self.state();
+        let is_asked = state.is_gone || state.is_cancelled;
+        drop(state);
+        match error.is_instance_of::<CancelledError>(py) {
+            true if is_asked => None,
+            true => Some("the task of the request was cancelled".to_owned()),
+            false => Some(trace::text(py, error)),
+        }
+    }
+
+    fn start_response(&self, event: &Bound<'_, PyDict>) -> PyResult<()> {
+        let start = ResponseStart::read(event)?;
+        let mut state = self.state();
+        let taken = state.response.start(start);
+        let taken = taken.map_err(PyRuntimeError::new_err)?;
+        state.is_gone |= taken == Taken::Gone;
+        Ok(())
+    }
+
+    /// Whether `send` has to wait.
+    fn send_body(&self, py: Python<'_>, event: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let body = event.get_item(intern!(py, "body"))?;
+        let body = body.map(|body| bytes_of(&body)).transpose()?;
+        let has_more = event.get_item(intern!(py, "more_body"))?;
+        let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
+        let mut state = self.state();
+        let taken = state.response.body(body.as_ref(), has_more);
+        let taken = taken.map_err(PyRuntimeError::new_err)?;
+        state.is_gone |= taken == Taken::Gone;
+        if has_more {
+            return Ok(!state.response.has_room());
+        }
+        if let Some(ended) = state.response.take() {
+            let result = match state.is_overdue {
+                true => Err(Fault::Overdue),
+                false => Ok(()),
+            };
+            self.event_loop.get().worker().finish(ended, result);
+        }
+        let receiver = state.receiver.take();
+        drop(state);
+        wake(py, receiver)?;
+        Ok(false)
+    }
+
+    fn send_path(&self, event: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let path = event.get_item(intern!(event.py(), "path"))?;
+        let path =
+            path.ok_or_else(|| PyValueError::new_err("`http.response.pathsend` has no `path`"))?;
+        let path: PathBuf = path.extract()?;
+        let is_wanted = self.state().response.begin_file();
+        let is_wanted = is_wanted.map_err(PyRuntimeError::new_err)?;
+        if is_wanted {
+            self.event_loop.get().loader.open(self.key, path);
+        }
+        Ok(is_wanted)
+    }
+
+    fn send_hint(&self, event: &Bound<'_, PyDict>) -> PyResult<()> {
+        let mut fields = FieldLines::default();
+        if let Some(links) = event.get_item(intern!(event.py(), "links"))? {
+            for link in links.try_iter()? {
+                let link = link?;
+                let link = link.cast::<PyBytes>()?;
+                fields.try_push(b"Link", link.as_bytes()).map_err(|_| {
+                    PyValueError::new_err("a link must not contain control characters")
+                })?;
+            }
+        }
+        self.state().response.hint(fields);
+        Ok(())
+    }
+}
+
+impl TaskState {
+    /// The waiting `receive()`, if its answer is that the client is gone.
+    fn take_receiver_if_given(&mut self) -> Option<Py<PyAny>> {
+        self.receiver.take_if(|_| self.body.is_given())
+    }
+}
+
+/// A step of the application.
+enum Step<'py> {
+    /// It waits for this.
+    Waits(Bound<'py, PyAny>),
+    Returns,
+}
+
+/// How a step begins.
+enum StepInput {
+    Next,
+    Throw(PyErr),
+}
+
+#[pymethods]
+impl RequestTask {
+    /// `receive()` of the application.
+    fn receive(this: Bound<'_, Self>) -> Wait {
+        Wait::new(this.unbind(), Awaited::Event)
+    }
+
+    /// `send(event)` of the application.
+    fn respond<'py>(
+        this: &Bound<'py, Self>,
+        event: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = this.py();
+        let own = this.get();
+        let Ok(event) = event.cast::<PyDict>() else {
+            return Err(PyTypeError::new_err(format!(
+                "an event must be a dict, not {}",
+                type_name(event)
+            )));
+        };
+        let kind = event.get_item(intern!(py, "type"))?;
+        let kind = kind.as_ref().and_then(|kind| kind.cast::<PyString>().ok());
+        let Some(kind) = kind else {
+            return Err(PyValueError::new_err(
+                "an event must have a `type` that is a str",
+            ));
+        };
+        let must_wait = match kind.to_cow()?.as_ref() {
+            "http.response.body" => own.send_body(py, event)?,
+            "http.response.start" => {
+                own.start_response(event)?;
+                false
+            }
+            "http.response.pathsend" => own.send_path(event)?,
+            "http.response.early_hint" => {
+                own.send_hint(event)?;
+                false
+            }
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "`{other}` is no event that an HTTP request can be answered with"
+                )));
+            }
+        };
+        match must_wait {
+            true => Ok(Bound::new(py, Wait::new(this.clone().unbind(), Awaited::Room))?.into_any()),
+            false => Ok(own.event_loop.get().sent(py)),
+        }
+    }
+
+    /// The frame of the application, for tools that show tasks; `None` while it runs.
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "cr_frame"))
+    }
+
+    #[getter]
+    fn cr_code(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "cr_code"))
+    }
+
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "cr_await"))
+    }
+
+    #[getter]
+    fn cr_running(&self) -> bool {
+        matches!(self.state().program, Program::Stepping)
+    }
+
+    #[getter]
+    fn __name__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "__name__"))
+    }
+
+    #[getter]
+    fn __qualname__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.of_program(py, intern!(py, "__qualname__"))
+    }
+
+    fn __await__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __next__(this: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
+        Self::step(this, StepInput::Next)
+    }
+
+    fn send(this: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _ = value;
+        Self::step(this, StepInput::Next)?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (kind, value=None, traceback=None))]
+    fn throw(
+        this: &Bound<'_, Self>,
+        kind: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let error = super::awaitable::thrown(kind, value, traceback);
+        Self::step(this, StepInput::Throw(error))?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    fn close(this: &Bound<'_, Self>) -> PyResult<()> {
+        let exit = PyGeneratorExit::new_err(());
+        let is_over = matches!(this.get().state().program, Program::Ended);
+        match is_over {
+            true => Ok(()),
+            false => Self::step(this, StepInput::Throw(exit)).map(drop),
+        }
+    }
+}
+
+impl StepInput {
+    /// Has the application go on.
+    fn run<'py>(self, steps: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+        let py = steps.py();
+        if let StepInput::Throw(error) = self {
+            let given = steps.call_method1(intern!(py, "throw"), (error,));
+            return match given {
+                Ok(on) => Ok(Step::Waits(on)),
+                Err(end) if end.is_instance_of::<PyStopIteration>(py) => Ok(Step::Returns),
+                Err(error) => Err(error),
+            };
+        }
+        let (nothing, mut result) = (py.None(), std::ptr::null_mut());
+        // SAFETY: attached; a live iterator, `None`, and a place for a reference that is then ours.
+        let sent = unsafe { ffi::PyIter_Send(steps.as_ptr(), nothing.as_ptr(), &raw mut result) };
+        // SAFETY: an owned reference, or null where the step has raised.
+        let result = unsafe { Bound::from_owned_ptr_or_opt(py, result) };
+        match (sent, result) {
+            (ffi::PySendResult::PYGEN_NEXT, Some(on)) => Ok(Step::Waits(on)),
+            (ffi::PySendResult::PYGEN_RETURN, _) => Ok(Step::Returns),
+            _ => Err(PyErr::fetch(py)),
+        }
+    }
+}
+
+/// Ends a wait, unless it was cancelled meanwhile.
+fn wake(py: Python<'_>, future: Option<Py<PyAny>>) -> PyResult<()> {
+    let Some(future) = future else {
+        return Ok(());
+    };
+    let future = future.bind(py);
+    if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+    }
+    Ok(())
+}
+
+/// The bytes of an event, which may be in another object than `bytes`.
+fn bytes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(bytes.clone());
+    }
+    if object.is_instance_of::<PyByteArray>() || object.is_instance_of::<PyMemoryView>() {
+        let copy = object.py().get_type::<PyBytes>().call1((object,))?;
+        return Ok(copy.cast_into::<PyBytes>()?);
+    }
+    Err(PyTypeError::new_err(format!(
+        "`body` of `http.response.body` must be bytes, not {}",
+        type_name(object)
+    )))
+}

@@ -1,0 +1,227 @@
+//! The response of one request: which events may come, and what of them goes to the response writer.
+//!
+//! Takes heads and pieces of bodies in the order in which the application sends them; a wrong order, and a body longer
+//! than its declared length, is refused with a sentence. Runs no Python code.
+//!
+//! ```text
+//! SILENT ──start──► STARTED ──first body event──► OPEN ──last body event──► OVER
+//!                      │                                                      ▲
+//!                      ├── pathsend ──► OPENING ── the file was opened ───────┤
+//!                      └── the only body event ───────────────────────────────┘
+//! ```
+
+use std::fs::File;
+
+use http::FieldLines;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use server::exchange::ExchangeName;
+use server::pool::LoopAssignment;
+use server::response::{Amount, Taken};
+
+use super::response::ResponseStart;
+use crate::wsgi::ObjectPiece;
+
+/// Unsent bytes of an event stream beyond which `send` waits.
+const EVENT_STREAM_BYTES_MAX: u64 = 64 << 10;
+
+/// A response, with the exchange as long as it is not handed over.
+pub(super) struct ResponseState {
+    assignment: Option<LoopAssignment>,
+    /// What the exchange is called in the log, once it is gone.
+    name: Option<ExchangeName>,
+    stage: ResponseStage,
+    is_head: bool,
+    /// Bytes that the body must still have; `None` where that is not declared.
+    left: Option<u64>,
+    is_event_stream: bool,
+}
+
+enum ResponseStage {
+    Silent,
+    /// The head is kept until the first event of the body.
+    Started(Box<ResponseStart>),
+    Open,
+    /// The file that is the body is being opened.
+    Opening(Box<ResponseStart>),
+    Over,
+}
+
+impl ResponseState {
+    pub(super) fn new(begun: LoopAssignment) -> Self {
+        Self {
+            is_head: begun.assignment.exchange.head().is_head(),
+            assignment: Some(begun),
+            name: None,
+            stage: ResponseStage::Silent,
+            left: None,
+            is_event_stream: false,
+        }
+    }
+
+    /// The exchange, as long as its response is not handed over.
+    pub(super) fn assignment(&mut self) -> Option<&mut LoopAssignment> {
+        self.assignment.as_mut()
+    }
+
+    /// Takes the exchange out: its response is handed over, or will not be.
+    pub(super) fn take(&mut self) -> Option<LoopAssignment> {
+        let taken = self.assignment.take()?;
+        self.name = Some(ExchangeName::of(&taken.assignment.exchange));
+        Some(taken)
+    }
+
+    /// What the exchange is called in the log, once it was taken out.
+    pub(super) fn name(&self) -> Option<ExchangeName> {
+        self.name.clone()
+    }
+
+    /// No event may come any more.
+    pub(super) fn end(&mut self) {
+        self.stage = ResponseStage::Over;
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self.stage, ResponseStage::Silent)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.stage, ResponseStage::Over)
+    }
+
+    /// Whether more may be sent.
+    pub(super) fn has_room(&self) -> bool {
+        let bytes_max = self.is_event_stream.then_some(EVENT_STREAM_BYTES_MAX);
+        match (&self.stage, &self.assignment) {
+            (ResponseStage::Opening(_), _) => false,
+            (_, Some(own)) => own.assignment.writer.has_room(bytes_max),
+            (_, None) => true,
+        }
+    }
+
+    /// The head.
+    pub(super) fn start(&mut self, mut start: ResponseStart) -> Result<Taken, String> {
+        if !self.is_silent() {
+            return Err("`http.response.start` was sent twice for one request".to_owned());
+        }
+        self.left = start.body_bytes(self.is_head);
+        self.is_event_stream = start.is_event_stream;
+        if !start.is_event_stream {
+            self.stage = ResponseStage::Started(Box::new(start));
+            return Ok(Taken::All);
+        }
+        self.stage = ResponseStage::Open;
+        let Some(own) = &mut self.assignment else {
+            return Ok(Taken::Gone);
+        };
+        start.begin(&mut own.assignment.writer);
+        Ok(own.assignment.writer.open_stream())
+    }
+
+    /// A piece of the body; the last one, unless `has_more`.
+    pub(super) fn body(
+        &mut self,
+        body: Option<&Bound<'_, PyBytes>>,
+        has_more: bool,
+    ) -> Result<Taken, String> {
+        let body = body.filter(|body| !body.as_bytes().is_empty());
+        if !matches!(self.stage, ResponseStage::Started(_) | ResponseStage::Open) {
+            return Err(self.out_of_order("http.response.body"));
+        }
+        self.count(body.map_or(0, |body| body.as_bytes().len() as u64))?;
+        let after = match has_more {
+            true => ResponseStage::Open,
+            false => ResponseStage::Over,
+        };
+        let start = match std::mem::replace(&mut self.stage, after) {
+            ResponseStage::Started(start) => Some(start),
+            _ => None,
+        };
+        let Some(own) = &mut self.assignment else {
+            return Ok(Taken::Gone);
+        };
+        let writer = &mut own.assignment.writer;
+        let is_first = start.is_some();
+        if let Some(mut start) = start {
+            start.begin(writer);
+        }
+        Ok(match body {
+            Some(body) if is_first && !has_more => {
+                writer.write(&ObjectPiece::new(body), Amount::Whole)
+            }
+            Some(body) => writer.write(&ObjectPiece::new(body), Amount::OneOfMany),
+            // An application that sends nothing, and more later, wants its head to leave.
+            None if is_first && has_more => writer.open_stream(),
+            None if is_first => writer.write(&&b""[..], Amount::Whole),
+            None => Taken::All,
+        })
+    }
+
+    /// A file is the body. Whether it is to be opened: nobody wants it where the exchange is gone.
+    pub(super) fn begin_file(&mut self) -> Result<bool, String> {
+        match std::mem::replace(&mut self.stage, ResponseStage::Over) {
+            ResponseStage::Started(start) => {
+                let is_wanted = self.assignment.is_some();
+                if is_wanted {
+                    self.stage = ResponseStage::Opening(start);
+                }
+                Ok(is_wanted)
+            }
+            stage => {
+                self.stage = stage;
+                Err(self.out_of_order("http.response.pathsend"))
+            }
+        }
+    }
+
+    /// The file that was to be opened, with its length; `None` where it could not be. Gives the exchange where it was
+    /// waiting for that.
+    pub(super) fn file_opened(&mut self, opened: Option<(File, u64)>) -> Option<LoopAssignment> {
+        let ResponseStage::Opening(mut start) =
+            std::mem::replace(&mut self.stage, ResponseStage::Over)
+        else {
+            return None;
+        };
+        let mut own = self.take()?;
+        if let Some((file, bytes)) = opened {
+            let writer = &mut own.assignment.writer;
+            start.begin(writer);
+            // An empty file is no span.
+            match bytes {
+                0 => writer.write(&&b""[..], Amount::Whole),
+                _ => writer.file(file, 0, bytes),
+            };
+        }
+        Some(own)
+    }
+
+    /// Fields that the response is likely to have.
+    pub(super) fn hint(&mut self, fields: FieldLines) {
+        if let Some(own) = &mut self.assignment {
+            own.assignment.writer.early_hints(fields);
+        }
+    }
+
+    /// Counts bytes of the body against its declared length.
+    fn count(&mut self, bytes: u64) -> Result<(), String> {
+        let Some(left) = &mut self.left else {
+            return Ok(());
+        };
+        let rest = left.checked_sub(bytes).ok_or_else(|| {
+            format!(
+                "the body is longer than its Content-Length: {left} bytes are left, and {bytes} were sent"
+            )
+        })?;
+        *left = rest;
+        Ok(())
+    }
+
+    fn out_of_order(&self, event: &str) -> String {
+        let when = match self.stage {
+            ResponseStage::Silent => "before `http.response.start`",
+            ResponseStage::Over => "after the response was complete",
+            _ => "in the middle of a body",
+        };
+        format!("`{event}` was sent {when}")
+    }
+}

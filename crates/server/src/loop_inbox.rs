@@ -1,0 +1,124 @@
+//! The inbox of an event loop: what happens to the exchanges that are inside, from any thread, and how a sleeping loop is
+//! woken.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+use rustix::event::EventfdFlags;
+
+use crate::loop_wakeup::LoopWakeup;
+use crate::sync::lock;
+
+/// Something that has happened to an exchange inside the loop, by its key, or to all of them.
+#[derive(Debug)]
+pub enum LoopEvent {
+    /// The client has ended its side, or was given up.
+    ClientGone(u64),
+    /// The driver has answered in place of the application, which took too long.
+    Overdue(u64),
+    /// The client has taken enough for more to be sent.
+    Room(u64),
+    /// Bytes of a body that were asked for.
+    Body(u64, io::Result<Vec<u8>>),
+    /// A file that was to be opened, with its length.
+    Opened(u64, io::Result<(File, u64)>),
+    /// All that is inside is to end: the time of the process is up.
+    CancelAll,
+}
+
+/// Events of the exchanges inside one loop. At most a few of each exchange wait: its events happen once, or are asked for.
+#[derive(Debug)]
+pub(crate) struct LoopInbox {
+    events: Mutex<Vec<LoopEvent>>,
+    wakeup: LoopWakeup,
+    /// Written when the loop is to be woken.
+    fd: OwnedFd,
+}
+
+impl LoopInbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self {
+            events: Mutex::default(),
+            wakeup: LoopWakeup::new(),
+            fd: rustix::event::eventfd(0, flags)?,
+        })
+    }
+
+    /// From any thread.
+    pub(crate) fn send(&self, event: LoopEvent) {
+        lock(&self.events).push(event);
+        self.wake();
+    }
+
+    /// Adds what has come to `events`.
+    pub(crate) fn take(&self, events: &mut Vec<LoopEvent>) {
+        events.append(&mut lock(&self.events));
+    }
+
+    /// Something else has come for the loop.
+    pub(crate) fn wake(&self) {
+        if self.wakeup.call() {
+            // It cannot be full: the counter holds far more than one.
+            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Readable once there is something to do after `sleep`.
+    pub(crate) fn wakeup(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Empties the descriptor.
+    pub(crate) fn clear_wakeup(&self) {
+        // Without a byte in it, it is empty.
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+
+    /// The loop begins to look: what comes from now on is seen, or keeps it from sleeping.
+    pub(crate) fn begin_look(&self) {
+        self.wakeup.begin_look();
+    }
+
+    /// Whether the loop may sleep: nothing has come since it began to look.
+    pub(crate) fn sleep(&self) -> bool {
+        self.wakeup.sleep()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(inbox: &LoopInbox) -> u64 {
+        let mut count = [0; 8];
+        let read = rustix::io::read(&inbox.fd, &mut count);
+        read.map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    #[test]
+    fn the_descriptor_is_written_once_and_only_while_the_loop_sleeps() {
+        let inbox = LoopInbox::new().unwrap();
+        inbox.send(LoopEvent::Room(1));
+        assert_eq!(written(&inbox), 0);
+        inbox.begin_look();
+        assert!(inbox.sleep());
+        for key in 0..3 {
+            inbox.send(LoopEvent::ClientGone(key));
+        }
+        assert_eq!(written(&inbox), 1);
+    }
+
+    #[test]
+    fn what_comes_during_a_look_keeps_the_loop_awake() {
+        let inbox = LoopInbox::new().unwrap();
+        inbox.begin_look();
+        inbox.send(LoopEvent::Room(1));
+        assert!(!inbox.sleep());
+        inbox.begin_look();
+        assert!(inbox.sleep());
+        assert_eq!(written(&inbox), 0);
+    }
+}

@@ -1,0 +1,423 @@
+//! The pools of an application that runs on an event loop: one loop takes exchanges from all of them, and never waits.
+//!
+//! The loop has as many exchanges inside as its bound allows; more wait in the queues. What happens to exchanges inside
+//! (`LoopEvent`) comes through one inbox. Both wake a sleeping loop by one eventfd, which is written only while the loop
+//! sleeps, and once. Touches no disk: reads of files are tasks of a blocking pool, whose answers are events.
+//!
+//! ```text
+//!  driver ── push ──► Queue ──┐ take            ┌── RequestTask (an exchange with its writer)
+//!  driver, stream ──► LoopInbox ──► LoopWorker ─┤
+//!  blocking pool ───────┘   eventfd             └── finish, leave
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use config::failure::Failure;
+use files::Reply;
+use logging::Level;
+use telemetry::Ending;
+
+use super::worker::{HAS_STREAM, Responder};
+use super::{Assignment, ErrorOutput, Pool};
+use crate::blocking_pool::BlockingPool;
+use crate::exchange::stream::StreamObserver;
+use crate::exchange::{BodyFile, Exchange};
+use crate::fault::Fault;
+use crate::fork;
+use crate::handler::Handler;
+use crate::loop_inbox::{LoopEvent, LoopInbox};
+use crate::queue::{DequeueReason, Parker, Polled};
+use crate::sync::invariant;
+
+/// Bytes of a body that are read from its file at once.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// The loop's end of all pools of the process.
+pub struct LoopWorker {
+    pools: Vec<LoopPool>,
+    /// The pool to be asked next, so that none starves.
+    next: usize,
+    /// Exchanges whose tasks have not ended.
+    inside: usize,
+    inside_max: usize,
+    /// Keys that were given.
+    keys: u64,
+    number: NonZeroU32,
+    inbox: Arc<LoopInbox>,
+    blocking: BlockingPool,
+    /// `None` once the loop has ended.
+    on_exit: Option<Box<dyn FnOnce() + Send>>,
+}
+
+struct LoopPool {
+    responder: Responder,
+    parker: Arc<Parker>,
+}
+
+/// An exchange inside the loop.
+pub struct LoopAssignment {
+    /// Its name in events.
+    pub key: u64,
+    /// The exchange, and its writer.
+    pub assignment: Assignment,
+    /// Index of its pool.
+    pool: usize,
+}
+
+/// What there is for a loop to begin.
+pub enum LoopTake {
+    /// An exchange.
+    Begin(LoopAssignment),
+    /// Nothing: as many are inside as may be.
+    Full,
+    /// Nothing now.
+    Nothing,
+    /// Nothing, and there will be no more.
+    Closed,
+}
+
+/// A loop that has not begun to run.
+pub struct RunnableLoop {
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) worker: LoopWorker,
+}
+
+impl RunnableLoop {
+    /// Runs it on the calling thread until its pools are closed and empty. `serve` starts the server, once the
+    /// application is ready.
+    ///
+    /// # Errors
+    /// The application could not be started; then nothing has served.
+    pub fn run(self, serve: &mut dyn FnMut() -> io::Result<()>) -> Result<(), Failure> {
+        let event_loop = self.handler.event_loop();
+        let event_loop = event_loop.expect("a loop is made for a handler that has one");
+        event_loop.run(self.worker, serve)
+    }
+}
+
+impl LoopWorker {
+    /// The worker of these pools; `on_exit` is called at its end.
+    pub(crate) fn new(
+        pools: &[Arc<Pool>],
+        inside_max: usize,
+        blocking: BlockingPool,
+        on_exit: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<Self> {
+        let inbox = Arc::new(LoopInbox::new()?);
+        let first = pools.first().expect("the pool `default` is always there");
+        let before = first.workers.fetch_add(1, Ordering::Relaxed);
+        let mut own = Vec::new();
+        for pool in pools {
+            let signal = Arc::clone(&inbox);
+            let parker = Arc::new(Parker::signalling(move || signal.wake()));
+            pool.enter_loop(Arc::clone(&inbox), inside_max);
+            own.push(LoopPool {
+                responder: Responder::new(Arc::clone(pool)),
+                parker,
+            });
+        }
+        Ok(Self {
+            pools: own,
+            next: 0,
+            inside: 0,
+            inside_max,
+            keys: 0,
+            number: NonZeroU32::MIN.saturating_add(before),
+            inbox,
+            blocking,
+            on_exit: Some(on_exit),
+        })
+    }
+
+    /// Readable once there is something to do after `sleep`.
+    pub fn wakeup(&self) -> BorrowedFd<'_> {
+        self.inbox.wakeup()
+    }
+
+    /// Empties the descriptor that has become readable.
+    pub fn clear_wakeup(&self) {
+        self.inbox.clear_wakeup();
+    }
+
+    /// The loop begins to look: what comes from now on is seen, or keeps it from sleeping.
+    pub fn begin_look(&self) {
+        self.inbox.begin_look();
+    }
+
+    /// Whether the loop may sleep after a look: its descriptor becomes readable when something comes. False: something
+    /// has come since the look began.
+    pub fn sleep(&self) -> bool {
+        self.inbox.sleep()
+    }
+
+    /// Adds the events that have come to `events`.
+    pub fn take_events(&mut self, events: &mut Vec<LoopEvent>) {
+        self.inbox.take(events);
+    }
+
+    /// The next waiting exchange. End it by `finish`, and its task by `leave`.
+    pub fn take(&mut self) -> LoopTake {
+        if self.inside >= self.inside_max {
+            return LoopTake::Full;
+        }
+        let mut is_closed = true;
+        for _ in 0..self.pools.len() {
+            let pool = self.next;
+            self.next = (self.next + 1) % self.pools.len();
+            match self.take_from(pool) {
+                Some(LoopTake::Closed) => {}
+                Some(taken) => return taken,
+                None => is_closed = false,
+            }
+        }
+        match is_closed {
+            true => LoopTake::Closed,
+            false => LoopTake::Nothing,
+        }
+    }
+
+    /// `None`: this pool has nothing now.
+    fn take_from(&mut self, index: usize) -> Option<LoopTake> {
+        loop {
+            let LoopPool { responder, parker } = &mut self.pools[index];
+            let polled = responder.pool.queue.poll(parker, &mut None, telemetry::now);
+            let taken = match polled {
+                Polled::Taken(taken) => taken,
+                Polled::Nothing => return None,
+                Polled::Closed => return Some(LoopTake::Closed),
+            };
+            if taken.reason == DequeueReason::Expired {
+                responder.refuse(taken.item, taken.now);
+                continue;
+            }
+            let begun = responder.begin(taken.item, taken.now, Some(self.number));
+            if let Some(assignment) = begun {
+                return Some(LoopTake::Begin(self.enter(assignment, index)));
+            }
+        }
+    }
+
+    fn enter(&mut self, assignment: Assignment, pool: usize) -> LoopAssignment {
+        self.keys += 1;
+        let key = self.keys;
+        let stream = assignment.writer.stream().expect(HAS_STREAM);
+        stream.observe(StreamObserver {
+            inbox: Arc::clone(&self.inbox),
+            key,
+        });
+        if stream.ownership.is_revoked() {
+            // Its driver may have been too early to find the observer.
+            self.inbox.send(LoopEvent::ClientGone(key));
+        }
+        self.pools[pool].responder.pool.count_begun();
+        self.inside += 1;
+        self.set_free();
+        LoopAssignment {
+            key,
+            assignment,
+            pool,
+        }
+    }
+
+    fn set_free(&self) {
+        let free = self.inside_max - self.inside;
+        for pool in &self.pools {
+            pool.responder.pool.queue.set_free(free);
+        }
+    }
+
+    /// The application has handed over all of a response, or has failed: as `Worker::finish`.
+    pub fn finish(&mut self, ended: LoopAssignment, result: Result<(), Fault>) {
+        if fork::is_child() {
+            fork::leave(super::worker::CHILD_CAME_BACK);
+        }
+        let LoopAssignment {
+            mut assignment,
+            pool,
+            ..
+        } = ended;
+        unobserve(&assignment);
+        let responder = &mut self.pools[pool].responder;
+        let ended = responder.conclude(&mut assignment, result);
+        responder.pool.count_ended(&assignment.exchange);
+        responder.end(assignment, ended);
+    }
+
+    /// Answers with an error of the server's own, of which the log says why.
+    pub fn refuse(&mut self, mut refused: LoopAssignment, status: u16, why: &str) {
+        let responder = &mut self.pools[refused.pool].responder;
+        responder.log(Level::Error, &refused.assignment.exchange, why);
+        if refused.assignment.writer.head_is_sent() {
+            return self.finish(
+                refused,
+                Err(Fault::Peer("a file could not be sent".to_owned())),
+            );
+        }
+        let assignment = &mut refused.assignment;
+        unobserve(assignment);
+        let ended = responder.respond(assignment, Reply::refusal(status, None));
+        responder.pool.count_ended(&assignment.exchange);
+        responder.end(refused.assignment, ended);
+    }
+
+    /// The client is gone, and the application has not finished its response.
+    pub fn abandon(&mut self, left: LoopAssignment) {
+        let LoopAssignment {
+            mut assignment,
+            pool,
+            ..
+        } = left;
+        unobserve(&assignment);
+        let responder = &mut self.pools[pool].responder;
+        let Assignment { exchange, writer } = &mut assignment;
+        let has_head = writer.head_is_sent();
+        let ended = writer.cut(&mut exchange.record, "");
+        exchange.record.end_as(Ending::PeerGone, "");
+        if !has_head {
+            exchange.record.status = 0;
+        }
+        responder.pool.count_ended(exchange);
+        responder.end(assignment, ended);
+    }
+
+    /// The task of an exchange has ended: another may begin.
+    pub fn leave(&mut self) {
+        invariant!(self.inside > 0, "a task leaves an empty loop");
+        self.inside -= 1;
+        self.set_free();
+    }
+
+    /// The loop has ended, whatever still refers to this.
+    pub fn end(&mut self) {
+        if let Some(on_exit) = self.on_exit.take() {
+            for pool in &self.pools {
+                pool.responder.pool.leave_loop();
+            }
+            on_exit();
+        }
+    }
+
+    /// Exchanges whose tasks have not ended.
+    pub fn inside(&self) -> usize {
+        self.inside
+    }
+
+    /// Adds to the error log about an exchange.
+    pub fn log(&self, assignment: &LoopAssignment, level: Level, text: &str) {
+        let responder = &self.pools[assignment.pool].responder;
+        responder.log(level, &assignment.assignment.exchange, text);
+    }
+
+    /// Where the error output of the application goes.
+    pub fn error_output(&self) -> ErrorOutput {
+        ErrorOutput::of(&self.pools[0].responder.pool)
+    }
+
+    /// The header that names a request's id, in lower case, where one is configured.
+    pub fn request_id_header(&self) -> Option<&str> {
+        let config = &self.pools[0].responder.pool.shared.config;
+        config.request_ids.header.as_deref()
+    }
+
+    /// What loads files for the exchanges of this loop.
+    pub fn loader(&self) -> FileLoader {
+        FileLoader {
+            inbox: Arc::clone(&self.inbox),
+            blocking: self.blocking.clone(),
+        }
+    }
+}
+
+/// Before the stream may be another exchange's.
+fn unobserve(assignment: &Assignment) {
+    assignment.writer.stream().expect(HAS_STREAM).unobserve();
+}
+
+impl Drop for LoopWorker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Reads and opens files on threads that may wait for a disk; the answers are events.
+#[derive(Clone)]
+pub struct FileLoader {
+    inbox: Arc<LoopInbox>,
+    blocking: BlockingPool,
+}
+
+impl FileLoader {
+    /// Reads the next bytes of a body of `bytes` bytes, from `offset` on.
+    pub fn read_body(&self, key: u64, file: &Arc<BodyFile>, offset: u64, bytes: u64) {
+        let (inbox, file) = (Arc::clone(&self.inbox), Arc::clone(file));
+        let wanted = bytes.saturating_sub(offset).min(PIECE_BYTES);
+        self.blocking.submit(move || {
+            let mut data = vec![0; usize::try_from(wanted).expect("a small piece")];
+            let read = file.read_exact_at(&mut data, offset).map(|()| data);
+            // Before the answer: the loop may drop the last reference otherwise, which closes the file.
+            drop(file);
+            inbox.send(LoopEvent::Body(key, read));
+        });
+    }
+
+    /// Opens a file to be sent.
+    pub fn open(&self, key: u64, path: PathBuf) {
+        let inbox = Arc::clone(&self.inbox);
+        self.blocking.submit(move || {
+            let opened = File::open(&path).and_then(|file| {
+                let about = file.metadata()?;
+                match about.is_file() {
+                    true => Ok((file, about.len())),
+                    false => Err(io::Error::other("it is no regular file")),
+                }
+            });
+            inbox.send(LoopEvent::Opened(key, opened));
+        });
+    }
+}
+
+impl Pool {
+    fn enter_loop(&self, inbox: Arc<LoopInbox>, inside_max: usize) {
+        self.counters.threads_started.add_from_any();
+        self.queue.grow(1, telemetry::now());
+        self.queue.thread_started();
+        self.queue.set_free(inside_max);
+        let known = self.inbox.set(inbox);
+        invariant!(known.is_ok(), "a pool has two event loops");
+    }
+
+    fn leave_loop(&self) {
+        self.counters.threads_ended.add_from_any();
+        self.queue.thread_lost();
+    }
+
+    /// Whether an event loop runs its exchanges.
+    pub(crate) fn has_event_loop(&self) -> bool {
+        self.inbox.get().is_some()
+    }
+
+    /// Has its event loop, where it has one, end all that is inside.
+    pub(crate) fn cancel_all(&self) {
+        if let Some(inbox) = self.inbox.get() {
+            inbox.send(LoopEvent::CancelAll);
+        }
+    }
+
+    fn count_begun(&self) {
+        self.counters.running.add_from_any();
+    }
+
+    fn count_ended(&self, exchange: &Exchange) {
+        let phases = &exchange.record.phases;
+        self.counters.running.take_from_any();
+        self.counters.completed.add_from_any();
+        self.report_to_placement(exchange, phases.replied.since(phases.started));
+    }
+}

@@ -1,0 +1,513 @@
+"""ASGI in a process: the lifespan, what is bounded, time limits, ends and reloads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+from http2 import Http2
+
+from raw import Client, CutShort, request
+from serving import APPS, Milepost, run, until
+from supervising import Supervised, calling
+
+ZOO = ("asgi_zoo:app", "--app-dir", str(APPS))
+
+#: Applications that answer requests with what their lifespan has left behind, by what their lifespan does.
+LIFESPANS = {
+    "unknown": "raise ValueError('only http here')",
+    "assertion": "assert scope['type'] == 'http'",
+    "returns": "return",
+    "raises": "await receive()\n        raise ValueError('a broken startup')",
+    "failed": (
+        "await receive()\n        await send({'type': 'lifespan.startup.failed', 'message': 'no database'})"
+    ),
+    "silent": "await receive()\n        await never()",
+    "good": (
+        "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
+        "        await receive()\n        await send({'type': 'lifespan.shutdown.complete'})"
+    ),
+    "raises-late": (
+        "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
+        "        await receive()\n        raise ValueError('a broken shutdown')"
+    ),
+    "failed-late": (
+        "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
+        "        await receive()\n"
+        "        await send({'type': 'lifespan.shutdown.failed', 'message': 'not clean'})"
+    ),
+    "stuck-late": (
+        "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
+        "        await receive()\n        await never()"
+    ),
+    "wrong": "await receive()\n        await send({'type': 'lifespan.shutdown.complete'})",
+}
+APP = """
+import asyncio
+
+
+async def never():
+    await asyncio.Event().wait()
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        {lifespan}
+        return
+    await send({{"type": "http.response.start", "status": 200, "headers": []}})
+    await send({{"type": "http.response.body", "body": b"served"}})
+"""
+
+
+def write(folder: Path, lifespan: str) -> None:
+    (folder / "app.py").write_text(APP.format(lifespan=LIFESPANS[lifespan]))
+
+
+@pytest.mark.parametrize(
+    "lifespan", ["unknown", "assertion", "returns", "good", "raises-late", "failed-late"]
+)
+def test_an_application_is_served_after_its_startup(serve, tmp_path: Path, lifespan: str) -> None:
+    write(tmp_path, lifespan)
+    server = serve("app:app")
+    with server.connect() as client:
+        assert client.ask().body == b"served"
+    assert server.stop() == 0
+    said = {
+        "raises-late": "the lifespan of the application failed: Traceback",
+        "failed-late": "the shutdown of the application failed: not clean",
+    }
+    assert (said.get(lifespan) or "") in server.errors
+    assert lifespan in said or "Traceback" not in server.errors, server.errors
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "mode", "said"),
+    [
+        ("unknown", "on", "ValueError: only http here"),
+        ("returns", "on", "returned without an answer to `lifespan.startup`"),
+        ("raises", "auto", "ValueError: a broken startup"),
+        ("failed", "auto", "the startup of the application failed: no database"),
+        ("silent", "auto", "took longer than 0.2 s, in "),
+        ("wrong", "auto", "`lifespan.shutdown.complete` is not expected of the lifespan now"),
+    ],
+)
+def test_an_application_is_not_served_after_a_failed_startup(
+    tmp_path: Path, lifespan: str, mode: str, said: str
+) -> None:
+    write(tmp_path, lifespan)
+    timeout = "200ms" if lifespan == "silent" else "30s"
+    ended = run(
+        tmp_path,
+        "serve",
+        "app:app",
+        "--bind",
+        "127.0.0.1:0",
+        "--lifespan",
+        mode,
+        "--lifespan-timeout",
+        timeout,
+    )
+    assert ended.returncode == 2, ended
+    assert said in ended.stderr and "listening on" not in ended.stderr
+    if lifespan == "silent":
+        assert "(never)" in ended.stderr or "(app)" in ended.stderr or "wait" in ended.stderr
+    if lifespan in ("unknown", "raises"):
+        assert "in app" in ended.stderr
+
+
+def test_no_lifespan_where_it_is_off(serve, tmp_path: Path) -> None:
+    write(tmp_path, "silent")
+    server = serve("app:app", "--lifespan", "off")
+    with server.connect() as client:
+        assert client.ask().body == b"served"
+
+
+def lifespans(folder: Path) -> list[str]:
+    file = folder / "lifespan.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_a_reload_ends_the_lifespan_behind_the_last_request(supervise, tmp_path: Path) -> None:
+    server = supervise(*ZOO[1:], app=ZOO[0])
+    with server.connect() as client:
+        first = int(json.loads(client.ask("GET", "/thread").body)["pid"])
+        client.send(request("GET", "/waits?name=over"))
+        # The same process: the request is inside before the reload begins.
+        with server.connect() as other:
+            assert until(lambda: json.loads(other.ask("GET", "/seen?name=over").body) == ["waits"])
+            server.done("reload")
+            assert lifespans(tmp_path)[0] == f"{first} startup"
+            assert f"{first} shutdown" not in lifespans(tmp_path)
+            assert other.ask("GET", "/opens?name=over").body == b"open"
+        assert client.reply().body == b"waited"
+    assert until(lambda: f"{first} shutdown" in lifespans(tmp_path))
+    (now,) = server.settled(1)
+    assert now != first
+    assert server.stop() == 0
+    assert lifespans(tmp_path) == [
+        f"{first} startup",
+        f"{now} startup",
+        f"{first} shutdown",
+        f"{now} shutdown",
+    ]
+
+
+def test_an_endless_stream_ends_at_the_drain_deadline(serve, tmp_path: Path) -> None:
+    server = serve(*ZOO, "--drain-timeout", "1s")
+    with server.connect() as client:
+        client.send(request("GET", "/event-stream?name=es"))
+        assert client.head()[0] == 200
+        server.count()
+        assert server.stop() == 0
+        with pytest.raises(CutShort):
+            client.chunk()
+    assert [line.split()[1] for line in lifespans(tmp_path)] == ["startup", "shutdown"]
+
+
+def test_a_task_that_waits_is_cancelled_at_the_drain_deadline(serve, tmp_path: Path) -> None:
+    server = serve(*ZOO, "--drain-timeout", "500ms")
+    with server.connect() as client:
+        client.send(request("GET", "/background?name=ever"))
+        assert client.reply().body == b"answered"
+    assert server.stop() == 0
+    assert [line.split()[1] for line in lifespans(tmp_path)] == ["startup", "shutdown"]
+    assert "Task was destroyed" not in server.errors
+
+
+def test_a_shutdown_that_never_ends_is_left_at_the_drain_deadline(serve, tmp_path: Path) -> None:
+    write(tmp_path, "stuck-late")
+    server = serve("app:app", "--drain-timeout", "500ms")
+    with server.connect() as client:
+        assert client.ask().body == b"served"
+    assert server.stop() == 0
+
+
+def test_a_blocked_loop_is_left_at_the_drain_deadline(serve, tmp_path: Path) -> None:
+    server = serve(*ZOO, "--drain-timeout", "500ms")
+    with server.connect() as client:
+        client.send(request("GET", "/blocks"))
+        assert until((tmp_path / "blocks").exists)
+        server.count()
+        assert server.stop() == 0
+        with pytest.raises(CutShort):
+            client.reply()
+
+
+HOOKS = """
+import threading
+
+def hook(name):
+    with open("hooks.txt", "a") as file:
+        file.write(f"{name} {threading.current_thread() is threading.main_thread()}\\n")
+
+def ready(): hook("ready")
+def leaves(): hook("leaves")
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        raise ValueError
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": b"served"})
+"""
+
+
+def test_hooks_of_a_process_run_around_its_loop(serve, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(HOOKS)
+    toml = '[hooks]\nworker_ready = "app:ready"\nworker_exit = "app:leaves"\n'
+    server = serve("app:app", toml=toml)
+    with server.connect() as client:
+        assert client.ask().body == b"served"
+    assert server.stop() == 0
+    assert (tmp_path / "hooks.txt").read_text() == "ready True\nleaves True\n"
+
+
+WORDS = """
+import os
+
+WORD = "{word}"
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            await send({{"type": f"{{kind}}.complete"}})
+            if kind == "lifespan.shutdown":
+                return
+    body = f"{{WORD}} {{os.getpid()}}".encode()
+    await send({{"type": "http.response.start", "status": 200}})
+    await send({{"type": "http.response.body", "body": body}})
+"""
+
+
+def test_reloads_under_load_lose_no_request(supervise, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(WORDS.format(word="one"))
+    server: Supervised = supervise("--processes", "2")
+    server.settled(2)
+    with calling(server) as callers:
+        for word in ("two", "three", "four"):
+            (tmp_path / "app.new").write_text(WORDS.format(word=word))
+            (tmp_path / "app.new").replace(tmp_path / "app.py")
+            server.done("reload")
+            assert server.serves_only(word)
+    assert callers.lost == []
+    assert "Traceback" not in server.errors
+
+
+def test_an_interrupt_of_the_terminal_ends_no_loop(serve) -> None:
+    server = serve(*ZOO)
+    with server.connect() as client:
+        pid = json.loads(client.ask("GET", "/thread").body)["pid"]
+        os.kill(pid, signal.SIGINT)
+        assert client.ask().body == b"hello"
+
+
+def ask_seen(client: Client, name: str) -> list[str]:
+    return json.loads(client.ask("GET", f"/seen?name={name}").body)
+
+
+def waiting_len(server: Supervised) -> int:
+    (process,) = server.processes()
+    return int(process["pools"][0]["waiting"])
+
+
+def test_requests_beyond_the_bound_wait_in_the_queue(supervise, tmp_path: Path) -> None:
+    bounds = ("--asgi-concurrency", "2", "--queue-len-max", "2", "--queue-target", "20s")
+    server = supervise(*ZOO[1:], *bounds, app=ZOO[0])
+    clients = [server.connect() for _ in range(5)]
+    for number, client in enumerate(clients[:4]):
+        client.send(request("GET", "/until-file?file=now"))
+        # Two are inside, the next ones wait.
+        assert until(lambda number=number: waiting_len(server) == max(0, number - 1))
+    refused = clients[4].ask("GET", "/")
+    assert (refused.status, bool(refused.header("retry-after"))) == (503, True)
+    (tmp_path / "now").touch()
+    assert [client.reply().text for client in clients[:4]] == ["1", "2", "3", "4"]
+    assert server.ask().body == b"hello"
+    for client in clients:
+        client.sock.close()
+
+
+def test_a_blocked_loop_holds_up_no_file(serve, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_bytes(b"a file")
+    server = serve(*ZOO, "--static", f"/f={tmp_path / 'files'}")
+    with server.connect() as blocked, server.connect() as other:
+        blocked.send(request("GET", "/blocks"))
+        assert until((tmp_path / "blocks").exists)
+        assert other.ask("GET", "/f/a.txt").body == b"a file"
+        assert until(lambda: "blocks the event loop, for" in server.errors)
+        (tmp_path / "goes-on").touch()
+        assert blocked.reply().body == b"blocked"
+    assert server.stop() == 0
+    (line,) = (line for line in server.errors.splitlines() if "blocks the event loop" in line)
+    assert "GET /blocks [id " in line and "asgi_zoo.py:" in line and "(blocks)" in line
+
+
+def test_an_overdue_request_is_504_and_its_task_is_cancelled(serve) -> None:
+    server = serve(*ZOO, "--request-timeout", "300ms")
+    with server.connect() as client:
+        reply = client.ask("GET", "/waits?name=overdue")
+        assert (reply.status, reply.closes) == (504, True)
+    with server.connect() as client:
+        assert until(lambda: ask_seen(client, "overdue") == ["waits", "cancelled"])
+        assert client.ask().body == b"hello"
+    assert server.stop() == 0
+    assert "Traceback" not in server.errors
+
+
+def test_an_overdue_stream_is_cut(serve) -> None:
+    server = serve(*ZOO, "--request-timeout", "300ms")
+    with server.connect() as client:
+        client.send(request("GET", "/event-stream?name=cut"))
+        server.count()
+        assert client.head()[0] == 200
+        with pytest.raises(CutShort):
+            client.chunk()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def tls(authority: trustme.CA, tmp_path: Path) -> tuple[str, ...]:
+    made = authority.issue_cert("localhost")
+    made.private_key_pem.write_to_path(tmp_path / "key.pem")
+    (tmp_path / "key.pem").chmod(0o600)
+    for part in made.cert_chain_pems:
+        part.write_to_path(tmp_path / "cert.pem", append=True)
+    return "--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")
+
+
+def trusting(authority: trustme.CA, *alpn: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def test_over_tls(serve: Callable[..., Milepost], tls: tuple[str, ...], authority: trustme.CA) -> None:
+    server = serve(*ZOO, *tls, tls=trusting(authority))
+    with server.connect() as client:
+        scope = json.loads(client.ask("GET", "/scope").body)["scope"]
+        assert (scope["scheme"], scope["http_version"]) == ("https", "1.1")
+        assert client.ask("POST", "/echo", body=b"x" * 300_000).body == b"x" * 300_000
+        assert client.ask("GET", "/stream?count=4").chunks == [b"xxxxx"] * 4
+        (server.folder / "file").write_bytes(b"y" * 200_000)
+        assert client.ask("GET", "/pathsend?path=file").body == b"y" * 200_000
+        client.send(request("GET", "/disconnect?name=tls"))
+        server.count()
+        with server.connect() as other:
+            assert until(lambda: ask_seen(other, "tls") == ["http.request"])
+            client.sock.close()
+            assert until(lambda: ask_seen(other, "tls")[1:2] == ["http.disconnect"])
+
+
+def test_over_http_2(serve: Callable[..., Milepost], tls: tuple[str, ...], authority: trustme.CA) -> None:
+    server = serve(*ZOO, *tls, tls=trusting(authority, "h2"))
+    with Http2(server) as client:
+        cookies = [("cookie", "a=1"), ("x-more", "2"), ("cookie", "b=2")]
+        found = json.loads(client.ask("/scope?x=1", *cookies).body)
+        scope = found["scope"]
+        assert (scope["scheme"], scope["http_version"], scope["path"]) == ("https", "2", "/scope")
+        assert scope["headers"] == [
+            ["bytes:host", "bytes:example.org"],
+            ["bytes:x-more", "bytes:2"],
+            ["bytes:cookie", "bytes:a=1; b=2"],
+        ]
+        assert sorted(scope["extensions"]) == ["http.response.early_hint", "http.response.pathsend"]
+        hinted = client.ask("/hint")
+        assert hinted.interim == [(103, [("link", "</a.css>; rel=preload")])]
+        assert client.ask("/stream?count=3").body == b"x" * 15
+        waits = client.begin("/disconnect?name=h2")
+        with Http2(server) as other:
+
+            def seen() -> list[str]:
+                return json.loads(other.ask("/seen?name=h2").body)
+
+            assert until(lambda: seen() == ["http.request"])
+            client.machine.reset_stream(waits)
+            client.flush()
+            server.count()
+            assert until(lambda: seen()[1:2] == ["http.disconnect"])
+
+
+DETECTED = """
+import functools
+
+async def function(scope, receive, send): pass
+
+class Object:
+    async def __call__(self, scope, receive, send): pass
+
+thing = Object()
+partial = functools.partial(function)
+
+def outer(first, scope, receive, send): return function(scope, receive, send)
+def decorated(f):
+    @functools.wraps(f)
+    def wrapper(*args): return f(*args)
+    return wrapper
+wrapped = decorated(function)
+def wsgi(environ, start_response): return []
+def plain(scope, receive, send): return function(scope, receive, send)
+def double(scope): return function
+async def odd(request): pass
+number = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "interface", "said"),
+    [
+        ("function", "auto", "ASGI on an event loop (asyncio)"),
+        ("thing", "auto", "ASGI on an event loop (asyncio)"),
+        ("partial", "auto", "ASGI on an event loop (asyncio)"),
+        ("wrapped", "auto", "ASGI on an event loop (asyncio)"),
+        ("plain", "asgi", "ASGI on an event loop (asyncio)"),
+        ("double", "asgi2", "ASGI on an event loop (asyncio)"),
+        ("wsgi", "auto", "WSGI on 4 threads"),
+        ("wsgi", "asgi", "it cannot be called with scope, receive and send"),
+        ("plain", "auto", "if it is an ASGI application: `--interface asgi`"),
+        ("function", "wsgi", "it cannot be called with environ and start_response"),
+        ("odd", "auto", "it cannot be called with scope, receive and send"),
+        ("number", "auto", "an object of type `int` is not callable, so it is no application"),
+    ],
+)
+def test_the_interface_is_found_out(tmp_path: Path, name: str, interface: str, said: str) -> None:
+    (tmp_path / "app.py").write_text(DETECTED)
+    checked = run(tmp_path, "check", f"app:{name}", "--interface", interface, "--loop", "asyncio")
+    assert said in checked.stdout + checked.stderr
+    assert checked.returncode == (0 if " on " in said else 1)
+
+
+def test_threads_of_an_event_loop_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(DETECTED)
+    checked = run(tmp_path, "check", "app:thing", "--threads", "3")
+    assert checked.returncode == 1
+    assert "runs on one event loop, which has no threads" in checked.stderr
+    assert "asgi_concurrency" in checked.stderr
+
+
+PATHS = """
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    text = f"{scope['root_path']} {scope['path']} {scope['raw_path'].decode()}"
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": text.encode()})
+"""
+
+ASGI2 = """
+class app:
+    def __init__(self, scope):
+        assert scope["type"] == "http", scope
+        self.scope = scope
+
+    async def __call__(self, receive, send):
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": self.scope["path"].encode()})
+"""
+
+
+def test_asgi_2_where_it_is_asked_for(serve, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(ASGI2)
+    server = serve("app:app", "--interface", "asgi2")
+    with server.connect() as client:
+        assert client.ask("GET", "/here").body == b"/here"
+
+
+def test_a_root_path_is_at_the_beginning_of_the_path(serve, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PATHS)
+    server = serve("app:app", "--root-path", "/shop")
+    with server.connect() as client:
+        for target in ("/a%20b?x", "/shop/a%20b?x"):
+            assert client.ask("GET", target).text == "/shop /shop/a b /shop/a%20b"
+
+
+def test_the_application_s_processes_have_a_loop_each(supervise) -> None:
+    server: Supervised = supervise(*ZOO[1:], "--processes", "2", app=ZOO[0])
+    pids = server.settled(2)
+    assert until(lambda: {json.loads(server.ask("/thread").body)["pid"] for _ in range(16)} == pids)
+
+
+def test_a_template_forks_processes_with_a_loop_each(supervise) -> None:
+    server: Supervised = supervise(*ZOO[1:], "--processes", "2", "--preload", app=ZOO[0])
+    pids = server.settled(2)
+    assert until(lambda: {json.loads(server.ask("/thread").body)["pid"] for _ in range(16)} == pids)
+
+
+def test_an_application_on_a_unix_socket(serve, tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    server = serve(*ZOO, bind=f"unix:{path}")
+    with server.connect() as client:
+        scope = json.loads(client.ask("GET", "/scope").body)["scope"]
+        assert scope["client"] is None
+        assert scope["server"] == [str(path), None]
