@@ -1,10 +1,12 @@
 //! WebSocket (RFC 6455) with permessage-deflate (RFC 7692), in both roles, as pure machines.
 //!
-//! Takes request and response heads, slices of the bytes that have arrived and messages to be sent; gives payload
-//! and close codes. It must not touch sockets, the clock or random numbers: nonces and masks
+//! Takes request and response heads, slices of the bytes that have arrived and messages to be sent; gives handshakes,
+//! messages, encoded frames and close codes. It must not touch sockets, the clock or random numbers: nonces and masks
 //! come from the caller, and so do deadlines of pings and of the closing handshake.
 //!
 //! ```text
+//! head ─► Handshake::of_upgrade ─► push_fields ─► 101        nonce ─► ClientHandshake ─► push_fields ─► check
+//!
 //! bytes ─► FrameDecoder ─► FramePart
 //! ```
 
@@ -12,8 +14,18 @@ mod frame;
 
 mod decoder;
 
+mod extension;
+mod handshake;
+
+mod client_handshake;
+
+pub use client_handshake::{AgreedSession, ClientHandshake, HandshakeReplyFault};
 pub use decoder::{Compression, DataPart, FrameDecoder, FramePart, FrameStep};
+pub use extension::{
+    DeflateAgreement, DeflateContext, DeflateOptions, DeflateSide, WINDOW_BITS_DEFAULT,
+};
 pub use frame::{FrameHeader, Opcode, PayloadForm, apply_mask};
+pub use handshake::{Handshake, HandshakeFault, SubprotocolNotOffered};
 
 /// Largest payload of a control frame, RFC 6455 section 5.5.
 pub const CONTROL_BYTES_MAX: usize = 125;
