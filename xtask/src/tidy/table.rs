@@ -275,6 +275,7 @@ pub(super) const CRATES: [CrateRule; 19] = [
             "httpdate",
             "memchr",
             "sha1_smol",
+            "zlib-rs",
         ]),
         forbids: "http knows no I/O, no clock, no threads and no other crate of ours",
     },

@@ -14,6 +14,8 @@ const LENGTH: u8 = 0x7f;
 /// In the place of a length: 2 or 8 bytes of length follow.
 const LENGTH_IN_2: u8 = 126;
 const LENGTH_IN_8: u8 = 127;
+/// Of the longest header: two bytes, a length of eight, a mask.
+pub(super) const HEADER_BYTES_MAX: usize = 2 + 8 + 4;
 
 /// What a frame is, RFC 6455 section 5.2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

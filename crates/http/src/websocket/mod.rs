@@ -7,12 +7,19 @@
 //! ```text
 //! head ─► Handshake::of_upgrade ─► push_fields ─► 101        nonce ─► ClientHandshake ─► push_fields ─► check
 //!
-//! bytes ─► FrameDecoder ─► FramePart
+//! bytes ─► MessageDecoder (FrameDecoder, inflating, limit, UTF-8) ─► Event
+//! message ─► MessageEncoder (deflating) ─► bytes              Closing: what may be sent, what the end is reported as
 //! ```
 
 mod frame;
 
 mod decoder;
+mod message;
+
+mod deflate;
+mod encoder;
+
+mod closing;
 
 mod extension;
 mod handshake;
@@ -20,12 +27,18 @@ mod handshake;
 mod client_handshake;
 
 pub use client_handshake::{AgreedSession, ClientHandshake, HandshakeReplyFault};
+pub use closing::{Closing, ClosingEvent, ForbiddenFrame};
 pub use decoder::{Compression, DataPart, FrameDecoder, FramePart, FrameStep};
+pub use encoder::{
+    COMPRESSED_BYTES_MIN, InvalidCloseCode, MessageEncoder, write_close, write_control,
+    write_message_header,
+};
 pub use extension::{
     DeflateAgreement, DeflateContext, DeflateOptions, DeflateSide, WINDOW_BITS_DEFAULT,
 };
 pub use frame::{FrameHeader, Opcode, PayloadForm, apply_mask};
 pub use handshake::{Handshake, HandshakeFault, SubprotocolNotOffered};
+pub use message::{CloseFrame, Event, MessageDecoder, Received};
 
 /// Largest payload of a control frame, RFC 6455 section 5.5.
 pub const CONTROL_BYTES_MAX: usize = 125;
