@@ -5,8 +5,8 @@
 
 use crate::fields::is_token;
 
-/// Window of our compressor where nothing smaller was asked for: 4 KB, of which zlib needs four times as much memory. One
-/// of 15 bits takes 115 KB more, and short messages gain nothing by it.
+/// Window of our compressor where nothing smaller was asked for: 4 KB. zlib needs four times as much memory for a window:
+/// one of 15 bits takes 115 KB more.
 pub const WINDOW_BITS_DEFAULT: u8 = 12;
 /// Smallest window that zlib can compress with; the RFC allows 8.
 const WINDOW_BITS_MIN: u8 = 9;
