@@ -9,7 +9,7 @@ use httparse::Status;
 use crate::fields::decimal;
 
 /// More field lines than these are refused.
-const HEADERS_LEN_MAX: usize = 96;
+pub(crate) const HEADERS_LEN_MAX: usize = 96;
 
 /// How the end of a reply's body is found, RFC 9112 section 6.3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -284,7 +284,15 @@ pub(super) const CRATES: [CrateRule; 19] = [
         name: "http",
         package: "milepost-http",
         ours: &[],
-        others: Others::Only(&["bytes", "httparse", "httpdate", "memchr"]),
+        others: Others::Only(&[
+            "base64",
+            "bytes",
+            "httparse",
+            "httpdate",
+            "memchr",
+            "sha1_smol",
+            "zlib-rs",
+        ]),
         forbids: "http knows no I/O, no clock, no threads and no other crate of ours",
     },
     CrateRule {
