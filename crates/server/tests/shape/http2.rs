@@ -24,10 +24,11 @@ pub(super) const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
 pub(super) const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
+pub(super) const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u8 = 4;
 const WIDEST_WINDOW: u32 = (1 << 31) - 1;
@@ -48,6 +49,7 @@ pub(super) struct Http2 {
 pub(super) struct Frame {
     pub(super) stream: u32,
     pub(super) kind: u8,
+    pub(super) flags: u8,
     pub(super) payload: Vec<u8>,
 }
 
@@ -367,7 +369,7 @@ impl Wire {
 
     fn scan(&mut self) {
         while let Some(header) = self.scanned.first_chunk::<HEADER_BYTES>() {
-            let [a, b, c, kind, _, stream @ ..] = *header;
+            let [a, b, c, kind, flags, stream @ ..] = *header;
             let end = HEADER_BYTES + u32::from_be_bytes([0, a, b, c]) as usize;
             let Some(frame) = self.scanned.get(HEADER_BYTES..end) else {
                 return;
@@ -375,6 +377,7 @@ impl Wire {
             self.frames.push(Frame {
                 stream: u32::from_be_bytes(stream),
                 kind,
+                flags,
                 payload: frame.to_vec(),
             });
             self.scanned.drain(..end);

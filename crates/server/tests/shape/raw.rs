@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use telemetry::Nanos;
 
 use super::http2::{
-    DATA, Frame, GOAWAY, RST_STREAM, frame, raw_get, raw_post, settings_ack, window_update,
+    DATA, END_STREAM, Frame, GOAWAY, PING, RST_STREAM, frame, raw_get, raw_post, settings_ack,
+    window_update,
 };
 use super::support::*;
 use super::ways::*;
@@ -100,7 +101,11 @@ fn a_head_that_is_refused_before_it_is_a_request_is_one_record() {
     let long = [&[0, 1, b'x', 0x7f, 0xa1, 0x25][..], &[b'y'; 4_896]].concat();
     let check = |client: &mut super::http2::Wire, stream, rest: &[u8]| {
         client.send(&raw_get(stream, "/", rest));
-        client.frames(|frames| frames.iter().any(|frame| frame.stream == stream));
+        let ends = |frame: &Frame| frame.kind == RST_STREAM || frame.flags & END_STREAM != 0;
+        client.frames(|frames| {
+            let mut of_stream = frames.iter().filter(|frame| frame.stream == stream);
+            of_stream.any(ends)
+        });
     };
     // Two methods, two lengths, a list that is too large.
     check(&mut client, 1, &[0x82]);
@@ -134,7 +139,10 @@ fn heads_that_wait_for_a_place_when_their_client_leaves_are_records() {
     let mut client = running.raw_http2();
     client.send(&settings_ack());
     let gets = (0..100).flat_map(|at| raw_get(1 + 2 * at, "/wait", &[]));
-    client.send(&gets.collect::<Vec<u8>>());
+    // Answered when all heads have been read.
+    let ping = frame(PING, 0, 0, &[0; 8]);
+    client.send(&gets.chain(ping).collect::<Vec<u8>>());
+    client.frames(|frames| frames.iter().any(|frame| frame.kind == PING));
     drop(client);
     gate.open();
     let records = running.records();

@@ -279,6 +279,7 @@ impl StreamMux {
     pub(super) fn end_call(&self) {
         self.held_up.set(self.pipe.take_blocked());
         if !self.held_up.get() {
+            self.given.set(0);
             self.place_endings();
         }
     }
