@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trustme
 from http2 import Http2
 
+from certificates import Authority
 from raw import Client, CutShort, request
 from serving import APPS, Milepost, run, until
 from supervising import Supervised, calling
@@ -331,31 +330,9 @@ def test_an_overdue_stream_is_cut(serve) -> None:
             client.chunk()
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture
-def tls(authority: trustme.CA, tmp_path: Path) -> tuple[str, ...]:
-    made = authority.issue_cert("localhost")
-    made.private_key_pem.write_to_path(tmp_path / "key.pem")
-    (tmp_path / "key.pem").chmod(0o600)
-    for part in made.cert_chain_pems:
-        part.write_to_path(tmp_path / "cert.pem", append=True)
-    return "--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")
-
-
-def trusting(authority: trustme.CA, *alpn: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    if alpn:
-        context.set_alpn_protocols(list(alpn))
-    return context
-
-
-def test_over_tls(serve: Callable[..., Milepost], tls: tuple[str, ...], authority: trustme.CA) -> None:
-    server = serve(*ZOO, *tls, tls=trusting(authority))
+def test_over_tls(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = serve(*ZOO, *authority.flags("server", "localhost"), tls=authority.context())
     with server.connect() as client:
         scope = json.loads(client.ask("GET", "/scope").body)["scope"]
         assert (scope["scheme"], scope["http_version"]) == ("https", "1.1")
@@ -371,8 +348,11 @@ def test_over_tls(serve: Callable[..., Milepost], tls: tuple[str, ...], authorit
             assert until(lambda: ask_seen(other, "tls")[1:2] == ["http.disconnect"])
 
 
-def test_over_http_2(serve: Callable[..., Milepost], tls: tuple[str, ...], authority: trustme.CA) -> None:
-    server = serve(*ZOO, *tls, tls=trusting(authority, "h2"))
+def test_over_http_2(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = authority.context()
+    context.set_alpn_protocols(["h2"])
+    server = serve(*ZOO, *authority.flags("server", "localhost"), tls=context)
     with Http2(server) as client:
         cookies = [("cookie", "a=1"), ("x-more", "2"), ("cookie", "b=2")]
         found = json.loads(client.ask("/scope?x=1", *cookies).body)
