@@ -91,12 +91,22 @@ def test_a_stalled_disk_holds_nobody_up_and_what_it_costs_is_counted(
     assert len(kept) + told in (count, count + 1)
 
 
-def test_who_must_lose_nothing_waits(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+ASGI = """
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+"""
+
+
+@pytest.mark.parametrize("app", ["zoo:app", "hello:app"])
+def test_who_must_lose_nothing_waits(serve: Callable[..., Milepost], tmp_path: Path, app: str) -> None:
+    (tmp_path / "hello.py").write_text(ASGI)
     pipe = tmp_path / "stalled"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     options = ("--log-buffer", "64K", "--log-flush", "10ms", "--log-overflow", "wait")
-    server = serve("zoo:app", "--access-log", str(pipe), *options, log=None)
+    server = serve(app, "--access-log", str(pipe), *options, log=None)
     count = 4_000
     with server.connect() as client:
         sender = threading.Thread(target=lambda: ask_numbered(client, count))
@@ -115,13 +125,15 @@ def test_who_must_lose_nothing_waits(serve: Callable[..., Milepost], tmp_path: P
     assert numbers(b"".join(taken).decode()) == list(range(count))
 
 
+@pytest.mark.parametrize("app", ["zoo:app", "hello:app"])
 def test_a_second_signal_ends_the_wait_for_a_log_that_is_stuck(
-    serve: Callable[..., Milepost], tmp_path: Path
+    serve: Callable[..., Milepost], tmp_path: Path, app: str
 ) -> None:
+    (tmp_path / "hello.py").write_text(ASGI)
     pipe = tmp_path / "stalled"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    server = serve("zoo:app", "--access-log", str(pipe), "--log-overflow", "wait", log=None)
+    server = serve(app, "--access-log", str(pipe), "--log-overflow", "wait", log=None)
     with server.connect() as client:
         # More than a pipe has room for.
         for _ in range(20):

@@ -28,7 +28,8 @@ pub enum LoopEvent {
     CancelAll,
 }
 
-/// Events of the exchanges inside one loop. At most a few of each exchange wait: its events happen once, or are asked for.
+/// Events of the exchanges inside one loop. Of each exchange a few wait: they happen once, or are asked for, or are those of
+/// a client that has gone, which its driver finds at each of its looks while the loop takes none.
 #[derive(Debug)]
 pub(crate) struct LoopInbox {
     events: Mutex<Vec<LoopEvent>>,

@@ -23,6 +23,8 @@ use crate::trace;
 const BEGUN_LEN_MAX: usize = 32;
 /// How long one look may take.
 const LOOK_MAX: Nanos = Nanos(1_000_000);
+/// How often a log that is full is looked at.
+const LOG_LOOK_SECS: f64 = 0.01;
 
 /// The server's side of an event loop.
 #[pyclass(module = "milepost._milepost", name = "AsgiLoop", frozen)]
@@ -50,6 +52,7 @@ struct LoopCalls {
     create_task: Py<PyAny>,
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
+    call_later: Py<PyAny>,
     stop: Py<PyAny>,
     /// Names of keyword arguments: `("context",)`; `None` where tasks take no context (Python 3.10).
     context_name: Option<Py<PyAny>>,
@@ -59,6 +62,8 @@ struct LoopCalls {
 struct LookState {
     /// The loop calls `look` again without a wake-up.
     is_due: bool,
+    /// The loop calls `look_for_room` after a while, without a wake-up.
+    is_delayed: bool,
     /// The last look has left exchanges in their queues.
     is_full: bool,
     /// No exchange will come any more.
@@ -88,6 +93,7 @@ impl AsgiLoop {
                 create_task: method("create_task")?,
                 create_future: method("create_future")?,
                 call_soon: method("call_soon")?,
+                call_later: method("call_later")?,
                 stop: method("stop")?,
                 context_name: has_context.then_some(names),
             },
@@ -155,8 +161,26 @@ impl AsgiLoop {
         self.calls.call_soon.bind(py).call1((look,)).map(drop)
     }
 
+    /// Has the loop look again in a while: nobody says when a log has room.
+    fn look_later(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+        if std::mem::replace(&mut locked(&self.look).is_delayed, true) {
+            return Ok(());
+        }
+        let py = this.py();
+        let look = this.getattr(intern!(py, "look_for_room"))?;
+        let call_later = self.calls.call_later.bind(py);
+        call_later.call1((LOG_LOOK_SECS, look)).map(drop)
+    }
+
     fn look_now(&self, this: &Bound<'_, Self>) -> PyResult<()> {
-        *locked(&self.look) = LookState::default();
+        {
+            let mut look = locked(&self.look);
+            let is_delayed = look.is_delayed;
+            *look = LookState {
+                is_delayed,
+                ..LookState::default()
+            };
+        }
         let mut events = Vec::new();
         {
             let mut worker = self.worker();
@@ -182,6 +206,10 @@ impl AsgiLoop {
                 LoopTake::Nothing => break,
                 LoopTake::Full => {
                     locked(&self.look).is_full = true;
+                    break;
+                }
+                LoopTake::LogFull => {
+                    self.look_later(this)?;
                     break;
                 }
                 LoopTake::Closed => {
@@ -286,6 +314,12 @@ impl AsgiLoop {
 
     /// Begins exchanges that wait, and gives events to those that are inside.
     fn look(this: &Bound<'_, Self>) -> PyResult<()> {
+        this.get().look_now(this)
+    }
+
+    /// The log may have room.
+    fn look_for_room(this: &Bound<'_, Self>) -> PyResult<()> {
+        locked(&this.get().look).is_delayed = false;
         this.get().look_now(this)
     }
 

@@ -77,6 +77,8 @@ pub enum LoopTake {
     Begin(LoopAssignment),
     /// Nothing: as many are inside as may be.
     Full,
+    /// Nothing until a log that is to lose no line has room.
+    LogFull,
     /// Nothing now.
     Nothing,
     /// Nothing, and there will be no more.
@@ -167,6 +169,9 @@ impl LoopWorker {
         if self.inside >= self.inside_max {
             return LoopTake::Full;
         }
+        if self.waits_for_log() {
+            return LoopTake::LogFull;
+        }
         let mut is_closed = true;
         for _ in 0..self.pools.len() {
             let pool = self.next;
@@ -181,6 +186,13 @@ impl LoopWorker {
             true => LoopTake::Closed,
             false => LoopTake::Nothing,
         }
+    }
+
+    /// Whether exchanges wait for a log that is to lose no line. The lines of those inside are kept beyond its bound.
+    fn waits_for_log(&self) -> bool {
+        let has_waiting = |own: &LoopPool| own.responder.pool.waiting_len() > 0;
+        let log = &self.pools[0].responder.pool.shared.log;
+        log.keeps_all && log.is_awaited() && self.pools.iter().any(has_waiting)
     }
 
     /// `None`: this pool has nothing now.
