@@ -5,6 +5,7 @@
 
 mod asgi_loop;
 mod awaitable;
+mod http_request;
 mod request_body;
 mod request_task;
 mod response;

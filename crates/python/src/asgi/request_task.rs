@@ -1,30 +1,24 @@
 //! One request inside the loop: the coroutine that its task runs, and the application's `receive` and `send`.
 //!
 //! The task's coroutine is an object of ours around that of the application, so that each step can be seen and no
-//! exception reaches the loop. Everything happens on the thread of the loop; the locks are for Python, which may share
-//! the object, and are never held while Python code runs.
+//! exception reaches the loop. What the events mean is the protocol's (`http_request`). Everything happens on the
+//! thread of the loop; the locks are for Python, which may share the object, and are never held while Python code runs.
 
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use http::FieldLines;
 use pyo3::exceptions::asyncio::CancelledError;
 use pyo3::exceptions::{
     PyGeneratorExit, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
+use pyo3::types::{PyDict, PyString};
 use pyo3::{ffi, intern};
 use server::exchange::ExchangeName;
-use server::fault::Fault;
 use server::pool::{LoopAssignment, LoopEvent};
-use server::response::Taken;
 
 use super::asgi_loop::AsgiLoop;
 use super::awaitable::{Awaited, Wait};
-use super::request_body::{BodyPiece, BodyReader};
-use super::response::ResponseStart;
-use super::response_state::ResponseState;
+use super::http_request::{HttpRequest, HttpSend, Sending, TaskEnd};
 use crate::wsgi::type_name;
 use crate::{fork, trace};
 
@@ -39,10 +33,7 @@ pub(super) struct RequestTask {
 struct TaskState {
     program: Program,
     task: Option<Py<PyAny>>,
-    body: BodyReader,
-    response: ResponseState,
-    /// The client is gone, or has ended its side.
-    is_gone: bool,
+    http: HttpRequest,
     /// The task was cancelled by the server.
     is_cancelled: bool,
     is_overdue: bool,
@@ -64,21 +55,14 @@ enum Program {
 }
 
 impl RequestTask {
-    pub(super) fn new(
-        event_loop: Py<AsgiLoop>,
-        mut begun: LoopAssignment,
-        scope: Py<PyDict>,
-    ) -> Self {
-        let body = std::mem::take(&mut begun.assignment.exchange.body);
+    pub(super) fn new(event_loop: Py<AsgiLoop>, begun: LoopAssignment, scope: Py<PyDict>) -> Self {
         Self {
             key: begun.key,
             event_loop,
             state: Mutex::new(TaskState {
                 program: Program::New(scope),
                 task: None,
-                body: BodyReader::new(body),
-                response: ResponseState::new(begun),
-                is_gone: false,
+                http: HttpRequest::new(begun),
                 is_cancelled: false,
                 is_overdue: false,
                 receiver: None,
@@ -104,37 +88,20 @@ impl RequestTask {
     pub(super) fn give_up(&self) -> Option<LoopAssignment> {
         let mut state = self.state();
         state.program = Program::Ended;
-        state.response.end();
-        state.response.take()
+        state.http.give_up()
     }
 
     /// The next event of the client; `None`: there is none yet.
     pub(super) fn next_event<'py>(this: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let py = this.py();
-        let mut state = this.get().state();
         let loader = &this.get().event_loop.get().loader;
-        let (data, has_more) = match state.body.next(py, this.get().key, loader)? {
-            BodyPiece::Here(data, has_more) => (data, has_more),
-            BodyPiece::Awaited => return Ok(None),
-            BodyPiece::Given if !(state.response.is_over() || state.is_gone) => return Ok(None),
-            BodyPiece::Given => {
-                drop(state);
-                let event = PyDict::new(py);
-                event.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
-                return Ok(Some(event));
-            }
-        };
-        drop(state);
-        let event = PyDict::new(py);
-        event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-        event.set_item(intern!(py, "body"), data)?;
-        event.set_item(intern!(py, "more_body"), has_more)?;
-        Ok(Some(event))
+        let received = this.get().state().http.receive(this.py(), loader)?;
+        // Behind the lock: a new dictionary may set the collector of garbage off.
+        received.map(|event| event.to_dict(this.py())).transpose()
     }
 
     /// Whether more may be sent.
     pub(super) fn has_room(&self) -> bool {
-        self.state().response.has_room()
+        self.state().http.has_room()
     }
 
     /// A future that ends when what is awaited may be there.
@@ -178,39 +145,33 @@ impl RequestTask {
         let py = this.py();
         let own = this.get();
         let mut state = own.state();
-        match event {
+        let waiting = match event {
             LoopEvent::ClientGone(_) => {
-                state.is_gone = true;
-                let waiting = [state.take_receiver_if_given(), state.sender.take()];
-                drop(state);
-                waiting.into_iter().try_for_each(|one| wake(py, one))
+                state.http.client_gone();
+                [state.take_receiver(), state.sender.take()]
             }
-            LoopEvent::Room(_) => {
-                let sender = state.sender.take();
-                drop(state);
-                wake(py, sender)
-            }
+            LoopEvent::Room(_) => [None, state.sender.take()],
             LoopEvent::Body(_, read) => {
-                state.body.put(read);
-                let receiver = state.receiver.take();
-                drop(state);
-                wake(py, receiver)
+                state.http.put_body(read);
+                [state.receiver.take(), None]
             }
             LoopEvent::Opened(_, opened) => {
-                drop(state);
-                own.send_opened(py, opened)
+                state.http.send_opened(opened, own.event_loop.get());
+                [state.receiver.take(), state.sender.take()]
             }
             LoopEvent::Overdue(_) => {
                 state.is_overdue = true;
-                state.is_gone = true;
+                state.http.client_gone();
                 drop(state);
-                own.cancel(py)
+                return own.cancel(py);
             }
             LoopEvent::CancelAll => {
                 drop(state);
-                own.cancel(py)
+                return own.cancel(py);
             }
-        }
+        };
+        drop(state);
+        waiting.into_iter().try_for_each(|one| wake(py, one))
     }
 
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
@@ -222,35 +183,6 @@ impl RequestTask {
             Some(task) => task.call_method0(py, intern!(py, "cancel")).map(drop),
             None => Ok(()),
         }
-    }
-
-    fn send_opened(
-        &self,
-        py: Python<'_>,
-        opened: std::io::Result<(std::fs::File, u64)>,
-    ) -> PyResult<()> {
-        let (opened, error) = match opened {
-            Ok(opened) => (Some(opened), None),
-            Err(error) => (None, Some(error)),
-        };
-        let mut state = self.state();
-        if let Some(exchange) = state.response.file_opened(opened) {
-            let mut worker = self.event_loop.get().worker();
-            match error {
-                None => worker.finish(exchange, Ok(())),
-                Some(error) => {
-                    let status = match error.kind() {
-                        std::io::ErrorKind::NotFound => 404,
-                        _ => 500,
-                    };
-                    let why = format!("http.response.pathsend: the file cannot be sent: {error}");
-                    worker.refuse(exchange, status, &why);
-                }
-            }
-        }
-        let waiting = [state.receiver.take(), state.sender.take()];
-        drop(state);
-        waiting.into_iter().try_for_each(|one| wake(py, one))
     }
 
     /// One step of the application, in the context of the task; `None` at its end.
@@ -302,13 +234,7 @@ impl RequestTask {
 
     /// What the exchange is called in the log.
     pub(super) fn name(&self) -> Option<ExchangeName> {
-        let mut state = self.state();
-        let exchange = state
-            .response
-            .assignment()
-            .map(|own| &own.assignment.exchange);
-        let name = exchange.map(|exchange| ExchangeName::of(exchange));
-        name.or_else(|| state.response.name())
+        self.state().http.name()
     }
 
     /// An attribute of the application's coroutine, between its steps.
@@ -326,11 +252,7 @@ impl RequestTask {
 
     /// The first step begins.
     fn begin(&self) {
-        let mut state = self.state();
-        if let Some(begun) = state.response.assignment() {
-            let phases = &mut begun.assignment.exchange.record.phases;
-            phases.started = telemetry::now().max(phases.started);
-        }
+        self.state().http.begin();
     }
 
     /// Calls the application, and gives what has its steps.
@@ -369,32 +291,15 @@ impl RequestTask {
         let event_loop = self.event_loop.get();
         let mut state = self.state();
         state.program = Program::Ended;
-        let assignment = state.response.take();
-        let is_named = !state.response.is_silent();
-        state.response.end();
         let task = state.task.take();
         let waiting = [state.receiver.take(), state.sender.take()];
-        let (is_gone, is_overdue) = (state.is_gone || state.is_cancelled, state.is_overdue);
-        let name = state.response.name();
+        let end = TaskEnd {
+            fault: text,
+            is_cancelled: state.is_cancelled,
+            is_overdue: state.is_overdue,
+        };
+        state.http.end(end, event_loop);
         drop(state);
-        {
-            let mut worker = event_loop.worker();
-            match (assignment, text) {
-                (Some(ended), _) if is_overdue => worker.finish(ended, Err(Fault::Overdue)),
-                (Some(ended), Some(text)) => worker.finish(ended, Err(Fault::App(text))),
-                (Some(ended), None) if is_gone => worker.abandon(ended),
-                (Some(ended), None) => {
-                    let text = match is_named {
-                        true => "the application returned before its response was complete",
-                        false => "the application returned without a response",
-                    };
-                    worker.finish(ended, Err(Fault::App(text.to_owned())));
-                }
-                // Its response is complete.
-                (None, Some(text)) => worker.error_output().write(name.as_ref(), &text),
-                (None, None) => {}
-            }
-        }
         drop(task);
         waiting.into_iter().try_for_each(|one| wake(py, one))?;
         event_loop.leave(self.event_loop.bind(py), self.key)?;
@@ -405,7 +310,7 @@ impl RequestTask {
     fn fault_text(&self, py: Python<'_>, error: Option<&PyErr>) -> Option<String> {
         let error = error?;
         let state = self.state();
-        let is_asked = state.is_gone || state.is_cancelled;
+        let is_asked = state.http.is_gone() || state.is_cancelled;
         drop(state);
         match error.is_instance_of::<CancelledError>(py) {
             true if is_asked => None,
@@ -413,75 +318,12 @@ impl RequestTask {
             false => Some(trace::text(py, error)),
         }
     }
-
-    fn start_response(&self, event: &Bound<'_, PyDict>) -> PyResult<()> {
-        let start = ResponseStart::read(event)?;
-        let mut state = self.state();
-        let taken = state.response.start(start);
-        let taken = taken.map_err(PyRuntimeError::new_err)?;
-        state.is_gone |= taken == Taken::Gone;
-        Ok(())
-    }
-
-    /// Whether `send` has to wait.
-    fn send_body(&self, py: Python<'_>, event: &Bound<'_, PyDict>) -> PyResult<bool> {
-        let body = event.get_item(intern!(py, "body"))?;
-        let body = body.map(|body| bytes_of(&body)).transpose()?;
-        let has_more = event.get_item(intern!(py, "more_body"))?;
-        let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
-        let mut state = self.state();
-        let taken = state.response.body(body.as_ref(), has_more);
-        let taken = taken.map_err(PyRuntimeError::new_err)?;
-        state.is_gone |= taken == Taken::Gone;
-        if has_more {
-            return Ok(!state.response.has_room());
-        }
-        if let Some(ended) = state.response.take() {
-            let result = match state.is_overdue {
-                true => Err(Fault::Overdue),
-                false => Ok(()),
-            };
-            self.event_loop.get().worker().finish(ended, result);
-        }
-        let receiver = state.receiver.take();
-        drop(state);
-        wake(py, receiver)?;
-        Ok(false)
-    }
-
-    fn send_path(&self, event: &Bound<'_, PyDict>) -> PyResult<bool> {
-        let path = event.get_item(intern!(event.py(), "path"))?;
-        let path =
-            path.ok_or_else(|| PyValueError::new_err("`http.response.pathsend` has no `path`"))?;
-        let path: PathBuf = path.extract()?;
-        let is_wanted = self.state().response.begin_file();
-        let is_wanted = is_wanted.map_err(PyRuntimeError::new_err)?;
-        if is_wanted {
-            self.event_loop.get().loader.open(self.key, path);
-        }
-        Ok(is_wanted)
-    }
-
-    fn send_hint(&self, event: &Bound<'_, PyDict>) -> PyResult<()> {
-        let mut fields = FieldLines::default();
-        if let Some(links) = event.get_item(intern!(event.py(), "links"))? {
-            for link in links.try_iter()? {
-                let link = link?;
-                let link = link.cast::<PyBytes>()?;
-                fields.try_push(b"Link", link.as_bytes()).map_err(|_| {
-                    PyValueError::new_err("a link must not contain control characters")
-                })?;
-            }
-        }
-        self.state().response.hint(fields);
-        Ok(())
-    }
 }
 
 impl TaskState {
-    /// The waiting `receive()`, if its answer is that the client is gone.
-    fn take_receiver_if_given(&mut self) -> Option<Py<PyAny>> {
-        self.receiver.take_if(|_| self.body.is_given())
+    /// The waiting `receive()`, if there is an event for it.
+    fn take_receiver(&mut self) -> Option<Py<PyAny>> {
+        self.receiver.take_if(|_| self.http.has_event())
     }
 }
 
@@ -525,26 +367,23 @@ impl RequestTask {
                 "an event must have a `type` that is a str",
             ));
         };
-        let must_wait = match kind.to_cow()?.as_ref() {
-            "http.response.body" => own.send_body(py, event)?,
-            "http.response.start" => {
-                own.start_response(event)?;
-                false
+        let send = HttpSend::read(kind.to_cow()?.as_ref(), event)?;
+        let mut state = own.state();
+        let is_overdue = state.is_overdue;
+        let sending = state.http.send(send, is_overdue, own.event_loop.get());
+        match sending.map_err(PyRuntimeError::new_err)? {
+            Sending::Taken => Ok(own.event_loop.get().sent(py)),
+            Sending::Waits => {
+                drop(state);
+                let wait = Wait::new(this.clone().unbind(), Awaited::Room);
+                Ok(Bound::new(py, wait)?.into_any())
             }
-            "http.response.pathsend" => own.send_path(event)?,
-            "http.response.early_hint" => {
-                own.send_hint(event)?;
-                false
+            Sending::Complete => {
+                let receiver = state.receiver.take();
+                drop(state);
+                wake(py, receiver)?;
+                Ok(own.event_loop.get().sent(py))
             }
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "`{other}` is no event that an HTTP request can be answered with"
-                )));
-            }
-        };
-        match must_wait {
-            true => Ok(Bound::new(py, Wait::new(this.clone().unbind(), Awaited::Room))?.into_any()),
-            false => Ok(own.event_loop.get().sent(py)),
         }
     }
 
@@ -652,19 +491,4 @@ fn wake(py: Python<'_>, future: Option<Py<PyAny>>) -> PyResult<()> {
         future.call_method1(intern!(py, "set_result"), (py.None(),))?;
     }
     Ok(())
-}
-
-/// The bytes of an event, which may be in another object than `bytes`.
-fn bytes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    if let Ok(bytes) = object.cast::<PyBytes>() {
-        return Ok(bytes.clone());
-    }
-    if object.is_instance_of::<PyByteArray>() || object.is_instance_of::<PyMemoryView>() {
-        let copy = object.py().get_type::<PyBytes>().call1((object,))?;
-        return Ok(copy.cast_into::<PyBytes>()?);
-    }
-    Err(PyTypeError::new_err(format!(
-        "`body` of `http.response.body` must be bytes, not {}",
-        type_name(object)
-    )))
 }

@@ -1,0 +1,316 @@
+//! One HTTP request as an application sees it: its events in both directions.
+//!
+//! Takes events as they were read, and what happens to the exchange; gives events, and the exchange to its worker when
+//! its response is complete. Reading an event runs Python code, and is apart from taking it, which runs none.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use http::FieldLines;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView};
+use server::exchange::ExchangeName;
+use server::fault::Fault;
+use server::pool::{FileLoader, LoopAssignment};
+use server::response::Taken;
+
+use super::asgi_loop::AsgiLoop;
+use super::request_body::{BodyPiece, BodyReader};
+use super::response::ResponseStart;
+use super::response_state::ResponseState;
+use crate::wsgi::type_name;
+
+/// A request and its response.
+pub(super) struct HttpRequest {
+    key: u64,
+    body: BodyReader,
+    response: ResponseState,
+    /// The client is gone, or has ended its side.
+    is_gone: bool,
+}
+
+/// An event for the application.
+pub(super) enum HttpEvent<'py> {
+    /// A piece of the body, and whether more follows.
+    Body(Bound<'py, PyBytes>, bool),
+    Disconnect,
+}
+
+/// An event of the application, read and not yet taken.
+pub(super) enum HttpSend<'py> {
+    Start(ResponseStart),
+    /// A piece of the body, and whether more follows.
+    Body(Option<Bound<'py, PyBytes>>, bool),
+    Path(PathBuf),
+    Hint(FieldLines),
+}
+
+/// What became of an event of the application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sending {
+    Taken,
+    /// Taken; `send()` waits for room.
+    Waits,
+    /// Taken; the response is complete.
+    Complete,
+}
+
+/// How the application's part of a task has ended.
+pub(super) struct TaskEnd {
+    /// What is wrong with the application.
+    pub(super) fault: Option<String>,
+    /// The server has cancelled the task.
+    pub(super) is_cancelled: bool,
+    /// The driver has answered in its place.
+    pub(super) is_overdue: bool,
+}
+
+impl HttpRequest {
+    pub(super) fn new(mut begun: LoopAssignment) -> Self {
+        let body = std::mem::take(&mut begun.assignment.exchange.body);
+        Self {
+            key: begun.key,
+            body: BodyReader::new(body),
+            response: ResponseState::new(begun),
+            is_gone: false,
+        }
+    }
+
+    /// The first step of the task begins.
+    pub(super) fn begin(&mut self) {
+        if let Some(begun) = self.response.assignment() {
+            let phases = &mut begun.assignment.exchange.record.phases;
+            phases.started = telemetry::now().max(phases.started);
+        }
+    }
+
+    /// Takes the exchange out, where no task could be made for it.
+    pub(super) fn give_up(&mut self) -> Option<LoopAssignment> {
+        self.response.end();
+        self.response.take()
+    }
+
+    /// The client is gone, or has ended its side.
+    pub(super) fn client_gone(&mut self) {
+        self.is_gone = true;
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// What the exchange is called in the log.
+    pub(super) fn name(&mut self) -> Option<ExchangeName> {
+        let assignment = self.response.assignment();
+        let name = assignment.map(|own| ExchangeName::of(&own.assignment.exchange));
+        name.or_else(|| self.response.name())
+    }
+
+    /// The next event of the client; `None`: there is none yet.
+    pub(super) fn receive<'py>(
+        &mut self,
+        py: Python<'py>,
+        loader: &FileLoader,
+    ) -> PyResult<Option<HttpEvent<'py>>> {
+        Ok(match self.body.next(py, self.key, loader)? {
+            BodyPiece::Here(data, has_more) => Some(HttpEvent::Body(data, has_more)),
+            BodyPiece::Awaited => None,
+            BodyPiece::Given if self.response.is_over() || self.is_gone => {
+                Some(HttpEvent::Disconnect)
+            }
+            BodyPiece::Given => None,
+        })
+    }
+
+    /// Whether a `receive()` that waits has an event, once the client is gone.
+    pub(super) fn has_event(&self) -> bool {
+        self.body.is_given()
+    }
+
+    /// The piece of the body that was asked for has come.
+    pub(super) fn put_body(&mut self, read: io::Result<Vec<u8>>) {
+        self.body.put(read);
+    }
+
+    /// Whether more may be sent.
+    pub(super) fn has_room(&self) -> bool {
+        self.response.has_room()
+    }
+
+    /// Takes an event of the application.
+    ///
+    /// # Errors
+    /// The sentence that says what is wrong with it.
+    pub(super) fn send(
+        &mut self,
+        send: HttpSend<'_>,
+        is_overdue: bool,
+        event_loop: &AsgiLoop,
+    ) -> Result<Sending, String> {
+        match send {
+            HttpSend::Start(start) => {
+                self.is_gone |= self.response.start(start)? == Taken::Gone;
+                Ok(Sending::Taken)
+            }
+            HttpSend::Body(body, has_more) => {
+                self.is_gone |= self.response.body(body.as_ref(), has_more)? == Taken::Gone;
+                if has_more {
+                    return Ok(match self.response.has_room() {
+                        true => Sending::Taken,
+                        false => Sending::Waits,
+                    });
+                }
+                if let Some(ended) = self.response.take() {
+                    let result = if is_overdue {
+                        Err(Fault::Overdue)
+                    } else {
+                        Ok(())
+                    };
+                    event_loop.worker().finish(ended, result);
+                }
+                Ok(Sending::Complete)
+            }
+            HttpSend::Path(path) => {
+                if !self.response.begin_file()? {
+                    return Ok(Sending::Taken);
+                }
+                event_loop.loader.open(self.key, path);
+                Ok(Sending::Waits)
+            }
+            HttpSend::Hint(fields) => {
+                self.response.hint(fields);
+                Ok(Sending::Taken)
+            }
+        }
+    }
+
+    /// The file of `http.response.pathsend` was opened, or not.
+    pub(super) fn send_opened(&mut self, opened: io::Result<(File, u64)>, event_loop: &AsgiLoop) {
+        let (opened, error) = match opened {
+            Ok(opened) => (Some(opened), None),
+            Err(error) => (None, Some(error)),
+        };
+        let Some(exchange) = self.response.file_opened(opened) else {
+            return;
+        };
+        let mut worker = event_loop.worker();
+        match error {
+            None => worker.finish(exchange, Ok(())),
+            Some(error) => {
+                let status = match error.kind() {
+                    io::ErrorKind::NotFound => 404,
+                    _ => 500,
+                };
+                let why = format!("http.response.pathsend: the file cannot be sent: {error}");
+                worker.refuse(exchange, status, &why);
+            }
+        }
+    }
+
+    /// The application has ended: so does its exchange, unless its response is complete.
+    pub(super) fn end(&mut self, end: TaskEnd, event_loop: &AsgiLoop) {
+        let assignment = self.response.take();
+        let is_named = !self.response.is_silent();
+        self.response.end();
+        let is_gone = self.is_gone || end.is_cancelled;
+        let mut worker = event_loop.worker();
+        match (assignment, end.fault) {
+            (Some(ended), _) if end.is_overdue => worker.finish(ended, Err(Fault::Overdue)),
+            (Some(ended), Some(text)) => worker.finish(ended, Err(Fault::App(text))),
+            (Some(ended), None) if is_gone => worker.abandon(ended),
+            (Some(ended), None) => {
+                let text = match is_named {
+                    true => "the application returned before its response was complete",
+                    false => "the application returned without a response",
+                };
+                worker.finish(ended, Err(Fault::App(text.to_owned())));
+            }
+            // Its response is complete.
+            (None, Some(text)) => {
+                let name = self.response.name();
+                worker.error_output().write(name.as_ref(), &text);
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+impl<'py> HttpEvent<'py> {
+    pub(super) fn to_dict(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let event = PyDict::new(py);
+        match self {
+            Self::Body(data, has_more) => {
+                event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+                event.set_item(intern!(py, "body"), data)?;
+                event.set_item(intern!(py, "more_body"), has_more)?;
+            }
+            Self::Disconnect => {
+                event.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+            }
+        }
+        Ok(event)
+    }
+}
+
+impl<'py> HttpSend<'py> {
+    /// Reads an event of this type.
+    pub(super) fn read(kind: &str, event: &Bound<'py, PyDict>) -> PyResult<Self> {
+        match kind {
+            "http.response.body" => read_body(event),
+            "http.response.start" => Ok(Self::Start(ResponseStart::read(event)?)),
+            "http.response.pathsend" => read_path(event),
+            "http.response.early_hint" => read_hint(event),
+            other => Err(PyValueError::new_err(format!(
+                "`{other}` is no event that an HTTP request can be answered with"
+            ))),
+        }
+    }
+}
+
+fn read_body<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
+    let py = event.py();
+    let body = event.get_item(intern!(py, "body"))?;
+    let body = body.map(|body| bytes_of(&body)).transpose()?;
+    let has_more = event.get_item(intern!(py, "more_body"))?;
+    let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
+    Ok(HttpSend::Body(body, has_more))
+}
+
+fn read_path<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
+    let path = event.get_item(intern!(event.py(), "path"))?;
+    let path =
+        path.ok_or_else(|| PyValueError::new_err("`http.response.pathsend` has no `path`"))?;
+    Ok(HttpSend::Path(path.extract()?))
+}
+
+fn read_hint<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
+    let mut fields = FieldLines::default();
+    if let Some(links) = event.get_item(intern!(event.py(), "links"))? {
+        for link in links.try_iter()? {
+            let link = link?;
+            let link = link.cast::<PyBytes>()?;
+            fields
+                .try_push(b"Link", link.as_bytes())
+                .map_err(|_| PyValueError::new_err("a link must not contain control characters"))?;
+        }
+    }
+    Ok(HttpSend::Hint(fields))
+}
+
+/// The bytes of an event, which may be in another object than `bytes`.
+fn bytes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(bytes.clone());
+    }
+    if object.is_instance_of::<PyByteArray>() || object.is_instance_of::<PyMemoryView>() {
+        let copy = object.py().get_type::<PyBytes>().call1((object,))?;
+        return Ok(copy.cast_into::<PyBytes>()?);
+    }
+    Err(PyTypeError::new_err(format!(
+        "`body` of `http.response.body` must be bytes, not {}",
+        type_name(object)
+    )))
+}
