@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal, final, overload, type_check_only
 
-__all__ = ["RequestTimeout", "SettingsError", "__version__", "downstream", "main", "serve"]
+__all__ = ["ClientDisconnected", "RequestTimeout", "SettingsError", "__version__", "downstream", "main", "serve"]
 
 __version__: str
 
@@ -89,6 +89,9 @@ def serve(app: str | None, settings: dict[str, object], options: list[str]) -> i
 
 class SettingsError(ValueError):
     """Settings that `milepost.serve` does not take: all faults, as the command prints them."""
+
+class ClientDisconnected(OSError):
+    """What `send()` of an ASGI application raises where the connection of the client has ended."""
 
 class RequestTimeout(BaseException):
     """Raised in an application that has taken longer than request_timeout; its client has been answered.

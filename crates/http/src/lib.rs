@@ -60,5 +60,5 @@ pub use request_start::request_start_ns;
 pub use response::{
     CHUNK_SUFFIX, CHUNK_SUFFIX_AND_LAST, CONTINUE_100, ChunkPrefix, FieldLines, Fields,
     InvalidField, LAST_CHUNK, ReplyFacts, ReplyFraming, ReplyPlan, SharedFields, chunk_prefix,
-    end_head, plan_reply, reason, write_status_line, write_status_line_with,
+    end_head, plan_reply, reason, switching_protocols, write_status_line, write_status_line_with,
 };

@@ -238,6 +238,16 @@ pub fn write_status_line_with(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// The head of a response that changes the protocol of its connection, RFC 9110 section 15.2.2; `fields` name the
+/// protocol.
+pub fn switching_protocols(fields: &FieldLines) -> Vec<u8> {
+    let mut head = Vec::with_capacity(64 + fields.as_bytes().len());
+    write_status_line(&mut head, 101);
+    head.extend_from_slice(fields.as_bytes());
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
 /// Whole field lines in a buffer of either kind.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Fields<B>(B);

@@ -45,6 +45,9 @@ mod _milepost {
     use super::main;
 
     #[pymodule_export]
+    use crate::asgi::ClientDisconnected;
+
+    #[pymodule_export]
     use crate::downstream::downstream;
 
     #[pymodule_export]

@@ -23,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
-use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts};
+use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts, WebSocketFacts};
 
 use crate::blocking_pool::BlockingPool;
 use crate::sync::invariant;
@@ -72,6 +72,8 @@ pub struct ExchangeRecord {
     pub queued: Queued,
     /// Its stream, where its connection has many.
     pub stream: StreamFacts,
+    /// The WebSocket connection that it became.
+    pub websocket: WebSocketFacts,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.
@@ -495,6 +497,7 @@ impl Recorder {
             phases: ended.phases,
             queued: ended.queued,
             stream: ended.stream,
+            websocket: ended.websocket,
             client: ends.client_host.as_bytes(),
             peer: ends.peer_host.as_bytes(),
             status: ended.status,

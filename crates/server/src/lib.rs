@@ -34,6 +34,7 @@ mod queue;
 
 mod loop_inbox;
 mod loop_wakeup;
+pub mod websocket;
 
 mod run_guard;
 pub mod watchdog;

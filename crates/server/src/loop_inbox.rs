@@ -24,6 +24,10 @@ pub enum LoopEvent {
     Body(u64, io::Result<Vec<u8>>),
     /// A file that was to be opened, with its length.
     Opened(u64, io::Result<(File, u64)>),
+    /// A message of a WebSocket connection has come, or its end.
+    Message(u64),
+    /// The WebSocket connection of a task has ended, and its application has not, for long enough.
+    Cancel(u64),
     /// All that is inside is to end: the time of the process is up.
     CancelAll,
 }

@@ -18,6 +18,7 @@ mod text;
 mod time;
 pub mod timing;
 mod tls_record;
+mod websocket_facts;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
 pub use nearest::nearest;
@@ -33,6 +34,7 @@ pub use text::{
 };
 pub use time::{Histogram, Nanos, Snapshot, Stamp, now};
 pub use tls_record::TlsRecord;
+pub use websocket_facts::WebSocketFacts;
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Histogram, Nanos, ResetBy, Stamp, StreamFacts};
+use crate::{Histogram, Nanos, ResetBy, Stamp, StreamFacts, WebSocketFacts};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -294,6 +294,8 @@ pub struct Record<'a> {
     pub queued: Queued,
     /// Its stream.
     pub stream: StreamFacts,
+    /// The WebSocket connection that it became.
+    pub websocket: WebSocketFacts,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
@@ -347,6 +349,7 @@ impl Default for Record<'_> {
             phases: Phases::default(),
             queued: Queued::default(),
             stream: StreamFacts::default(),
+            websocket: WebSocketFacts::default(),
             wall_arrived_ns: 0,
             client: b"",
             peer: b"",
@@ -373,7 +376,7 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 8 * 8 + 6 * 4 + 4 * 2 + 3 + STRINGS_LEN * 2;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 10 * 8 + 6 * 4 + 5 * 2 + 3 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 13;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
@@ -492,6 +495,8 @@ impl<'a> Record<'a> {
             self.queued.before.0,
             self.stream.blocked_stream.0,
             self.stream.blocked_connection.0,
+            self.websocket.received,
+            self.websocket.sent,
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
@@ -509,7 +514,8 @@ impl<'a> Record<'a> {
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
-        for number in [self.status, self.route, self.driver, self.pool] {
+        let close_code = self.websocket.close_code;
+        for number in [self.status, self.route, self.driver, self.pool, close_code] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
         let from_queue = u8::from(self.queued.from_queue);
@@ -554,6 +560,7 @@ impl Fixed<'_> {
         };
         let [wall_arrived_ns, body_bytes, sent_bytes, request_bytes] = self.u64s();
         let [id, before, blocked_stream, blocked_connection] = self.u64s();
+        let [received, sent] = self.u64s();
         let mut record = Record {
             wall_arrived_ns,
             body_bytes,
@@ -582,6 +589,11 @@ impl Fixed<'_> {
             route: self.u16(),
             driver: self.u16(),
             pool: self.u16(),
+            websocket: WebSocketFacts {
+                received,
+                sent,
+                close_code: self.u16(),
+            },
             ..Record::default()
         };
         let [from_queue, ending, reset_by] = self.take();

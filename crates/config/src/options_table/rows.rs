@@ -105,6 +105,27 @@ settings! {
     /// The error log names the request and the innermost line of the application, once for each step of its task.
     slow_step in Asgi { placeholder: "DURATION", default: "100ms" }
         = text("a duration from 1ms to 24h (as `250ms`), or `off`", parse::run_time) => config.asgi.slow_step;
+    /// Maximum size of a message of a WebSocket client
+    /// A compressed message counts with its size after decompression. A larger one closes the connection with code
+    /// 1009.
+    ws_max_size in Asgi { aliases: &["websocket_max_message_size"], default: "16M" }
+        = size(1, G) => config.asgi.websocket.message_bytes_max;
+    /// Time without a message after which a WebSocket client gets a ping, or off
+    ws_ping_interval in Asgi { aliases: &["websocket_ping_interval"], placeholder: "DURATION", default: "20s" }
+        = text("a duration from 1ms to 24h (as `20s`), or `off`", parse::run_time)
+        => config.asgi.websocket.ping_interval;
+    /// Time a WebSocket client has to answer a ping
+    /// A client that sends nothing within that time is closed with code 1011.
+    ws_ping_timeout in Asgi { default: "20s" } = duration(MS, HOUR) => config.asgi.websocket.ping_timeout;
+    /// Compress messages for WebSocket clients that support it
+    /// Messages of less than 128 bytes are never compressed.
+    ws_per_message_deflate in Asgi { default: "true" } = switch() => config.asgi.websocket.is_deflated;
+    /// Time over which a process that ends closes its WebSocket connections
+    /// The close frames are spread evenly over that time, so that not all clients reconnect at once. Their code is
+    /// 1012 where another process takes over, and 1001 where the server ends. At most 9/10 of `drain_timeout`.
+    ws_drain in Asgi { default: "30s" } = duration(NONE, HOUR) => config.asgi.websocket.drain;
+    /// Time the application may spend behind the end of a WebSocket connection before its task is cancelled
+    ws_close_timeout in Asgi { default: "10s" } = duration(MS, HOUR) => config.asgi.websocket.close_timeout;
 
     /// Folder of files to serve under a URL (repeatable)
     /// The longest matching URL wins. Requests that match no folder go to the application. In TOML the setting

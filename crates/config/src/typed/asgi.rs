@@ -20,8 +20,29 @@ defaults! {
         pub lifespan_timeout: Nanos = Nanos::from_secs(30),
         /// A step of a request that blocks the loop for longer is logged.
         pub slow_step: Option<Nanos> = Some(Nanos::from_ms(100)),
+        /// WebSocket connections.
+        pub websocket: WebSocketConfig,
         /// Some pool has a number of threads that was written, and not the default.
         pub has_threads: bool,
+    }
+}
+
+defaults! {
+    /// Bounds and times of WebSocket connections.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct WebSocketConfig {
+        /// Bytes of a message of the client, inflated.
+        pub message_bytes_max: usize = 16 << 20,
+        /// A client that sends nothing for so long is asked for a sign of life; `None`: never.
+        pub ping_interval: Option<Nanos> = Some(Nanos::from_secs(20)),
+        /// How long it has to answer.
+        pub ping_timeout: Nanos = Nanos::from_secs(20),
+        /// Whether messages are compressed for clients that offer it.
+        pub is_deflated: bool = true,
+        /// A process that ends closes its connections over so long.
+        pub drain: Nanos = Nanos::from_secs(30),
+        /// How long an application has behind the end of its connection.
+        pub close_timeout: Nanos = Nanos::from_secs(10),
     }
 }
 

@@ -193,6 +193,8 @@ numbers! {
         sum http2_resets,
         /// Connections closed because their client made the server work for no request.
         sum http2_floods,
+        /// WebSocket connections that applications have accepted.
+        sum websockets,
         /// Connections accepted from the socket of a driver that did not come to it.
         sum stall_takeovers,
         /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
@@ -248,6 +250,8 @@ kinds! {
         Away in_pool,
         /// Its reply is being sent by the driver.
         Sending sending,
+        /// It is a WebSocket connection.
+        WebSocket websocket,
         /// Its last bytes are read and thrown away before it closes.
         Closing closing,
     }

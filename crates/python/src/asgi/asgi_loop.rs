@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use config::typed::Level;
+use config::typed::{Level, WebSocketConfig};
+use http::websocket::{Handshake, HandshakeFault};
+use http::{HeadView, Version};
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 use server::fault::Fault;
@@ -14,6 +16,7 @@ use server::pool::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker};
 use telemetry::{Nanos, Stamp};
 
 use super::awaitable::Sent;
+use super::protocol::ProtocolKind;
 use super::request_task::RequestTask;
 use super::scope::Scopes;
 use super::step_watch::StepWatch;
@@ -33,6 +36,7 @@ pub(super) struct AsgiLoop {
     /// ASGI 2: the application gives a callable.
     pub(super) is_double: bool,
     pub(super) loader: FileLoader,
+    pub(super) websocket_config: WebSocketConfig,
     worker: Mutex<LoopWorker>,
     calls: LoopCalls,
     /// Each request's task runs in a copy of it.
@@ -88,6 +92,7 @@ impl AsgiLoop {
             application,
             is_double,
             loader: worker.loader(),
+            websocket_config: worker.websocket_config(),
             worker: Mutex::new(worker),
             calls: LoopCalls {
                 create_task: method("create_task")?,
@@ -138,9 +143,17 @@ impl AsgiLoop {
     }
 
     /// A task has ended.
-    pub(super) fn leave(&self, this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
+    pub(super) fn leave(
+        &self,
+        this: &Bound<'_, Self>,
+        key: u64,
+        place: ProtocolKind,
+    ) -> PyResult<()> {
         let ended = locked(&self.tasks).remove(&key);
-        self.worker().leave();
+        match place {
+            ProtocolKind::Http => self.worker().leave(),
+            ProtocolKind::WebSocket => self.worker().leave_websocket(),
+        }
         let look = locked(&self.look);
         let is_awaited = look.is_full || look.is_closed;
         drop(look);
@@ -214,7 +227,7 @@ impl AsgiLoop {
                 }
                 LoopTake::Closed => {
                     locked(&self.look).is_closed = true;
-                    if self.worker().inside() == 0 {
+                    if self.worker().is_empty() {
                         return self.calls.stop.bind(this.py()).call0().map(drop);
                     }
                     break;
@@ -234,7 +247,9 @@ impl AsgiLoop {
             | LoopEvent::Overdue(key)
             | LoopEvent::Room(key)
             | LoopEvent::Body(key, _)
-            | LoopEvent::Opened(key, _) => *key,
+            | LoopEvent::Opened(key, _)
+            | LoopEvent::Message(key)
+            | LoopEvent::Cancel(key) => *key,
             LoopEvent::CancelAll => {
                 let all: Vec<_> = locked(&self.tasks)
                     .values()
@@ -255,7 +270,19 @@ impl AsgiLoop {
 
     fn begin(&self, this: &Bound<'_, Self>, begun: LoopAssignment) -> PyResult<()> {
         let py = this.py();
-        let scope = locked(&self.scopes).build(py, &begun.assignment.exchange);
+        let exchange = &begun.assignment.exchange;
+        let (kind, subprotocols) = match asked(exchange.head()) {
+            Ok(None) => (ProtocolKind::Http, None),
+            Ok(Some(handshake)) => (ProtocolKind::WebSocket, Some(handshake)),
+            Err(fault) => {
+                let mut worker = self.worker();
+                worker.refuse_handshake(begun, fault);
+                worker.leave();
+                return Ok(());
+            }
+        };
+        let subprotocols = subprotocols.as_ref().map(Handshake::subprotocols);
+        let scope = locked(&self.scopes).build(py, exchange, subprotocols);
         let scope = match scope {
             Ok(scope) => scope,
             Err(error) => {
@@ -267,7 +294,7 @@ impl AsgiLoop {
             }
         };
         let key = begun.key;
-        let task = RequestTask::new(this.clone().unbind(), begun, scope.unbind());
+        let task = RequestTask::new(this.clone().unbind(), kind, begun, scope.unbind());
         let request = Bound::new(py, task)?;
         locked(&self.tasks).insert(key, request.clone().unbind());
         match self.create_task(&request) {
@@ -277,7 +304,7 @@ impl AsgiLoop {
                 if let Some(left) = request.get().give_up() {
                     self.worker().finish(left, Err(Fault::Bug(text)));
                 }
-                self.leave(this, key)?;
+                self.leave(this, key, ProtocolKind::Http)?;
             }
         }
         Ok(())
@@ -331,13 +358,21 @@ impl AsgiLoop {
 
     /// Whether all that the loop was to do is done.
     fn has_ended(&self) -> bool {
-        locked(&self.look).is_closed && self.worker().inside() == 0
+        locked(&self.look).is_closed && self.worker().is_empty()
     }
 
     /// Logs an error that the application has made outside of a request.
     fn log(&self, text: &str) {
         let output = self.worker().error_output();
         output.log(Level::Error, text);
+    }
+}
+
+/// The WebSocket handshake of a request, if it is one.
+fn asked(head: HeadView<'_>) -> Result<Option<Handshake<'_>>, HandshakeFault> {
+    match head.index.version {
+        Version::Http2 => Ok(None),
+        _ => Handshake::of_upgrade(head),
     }
 }
 

@@ -93,6 +93,16 @@ impl HttpRequest {
         self.response.take()
     }
 
+    /// The exchange, as long as its response is not handed over.
+    pub(super) fn assignment(&mut self) -> Option<&mut LoopAssignment> {
+        self.response.assignment()
+    }
+
+    /// Takes the exchange out: something else than a response follows.
+    pub(super) fn take_assignment(&mut self) -> Option<LoopAssignment> {
+        self.response.take()
+    }
+
     /// The client is gone, or has ended its side.
     pub(super) fn client_gone(&mut self) {
         self.is_gone = true;
@@ -273,7 +283,8 @@ impl<'py> HttpSend<'py> {
 fn read_body<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
     let py = event.py();
     let body = event.get_item(intern!(py, "body"))?;
-    let body = body.map(|body| bytes_of(&body)).transpose()?;
+    let body = body.map(|body| bytes_of(&body, "body", "http.response.body"));
+    let body = body.transpose()?;
     let has_more = event.get_item(intern!(py, "more_body"))?;
     let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
     Ok(HttpSend::Body(body, has_more))
@@ -301,7 +312,11 @@ fn read_hint<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
 }
 
 /// The bytes of an event, which may be in another object than `bytes`.
-fn bytes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub(super) fn bytes_of<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &str,
+    event: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(bytes.clone());
     }
@@ -310,7 +325,7 @@ fn bytes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         return Ok(copy.cast_into::<PyBytes>()?);
     }
     Err(PyTypeError::new_err(format!(
-        "`body` of `http.response.body` must be bytes, not {}",
+        "`{name}` of `{event}` must be bytes, not {}",
         type_name(object)
     )))
 }

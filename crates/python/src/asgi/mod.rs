@@ -6,12 +6,14 @@
 mod asgi_loop;
 mod awaitable;
 mod http_request;
+mod protocol;
 mod request_body;
 mod request_task;
 mod response;
 mod response_state;
 mod scope;
 mod step_watch;
+mod websocket_connection;
 
 use std::ffi::CStr;
 use std::io;
@@ -37,6 +39,13 @@ const SOURCE: &CStr =
         Ok(source) => source,
         Err(_) => panic!("a source has no zero byte"),
     };
+
+pyo3::create_exception!(
+    milepost,
+    ClientDisconnected,
+    pyo3::exceptions::PyOSError,
+    "What `send()` raises where the connection of the client has ended."
+);
 
 /// An ASGI application.
 pub(crate) struct Asgi {

@@ -16,9 +16,12 @@ use pyo3::{ffi, intern};
 use server::exchange::ExchangeName;
 use server::pool::{LoopAssignment, LoopEvent};
 
+use super::ClientDisconnected;
 use super::asgi_loop::AsgiLoop;
 use super::awaitable::{Awaited, Wait};
-use super::http_request::{HttpRequest, HttpSend, Sending, TaskEnd};
+use super::http_request::{Sending, TaskEnd};
+use super::protocol::{Protocol, ProtocolKind};
+use super::websocket_connection::NotTaken;
 use crate::wsgi::type_name;
 use crate::{fork, trace};
 
@@ -26,6 +29,7 @@ use crate::{fork, trace};
 #[pyclass(module = "milepost._milepost", name = "RequestTask", frozen)]
 pub(super) struct RequestTask {
     key: u64,
+    kind: ProtocolKind,
     event_loop: Py<AsgiLoop>,
     state: Mutex<TaskState>,
 }
@@ -33,7 +37,7 @@ pub(super) struct RequestTask {
 struct TaskState {
     program: Program,
     task: Option<Py<PyAny>>,
-    http: HttpRequest,
+    protocol: Protocol,
     /// The task was cancelled by the server.
     is_cancelled: bool,
     is_overdue: bool,
@@ -55,14 +59,20 @@ enum Program {
 }
 
 impl RequestTask {
-    pub(super) fn new(event_loop: Py<AsgiLoop>, begun: LoopAssignment, scope: Py<PyDict>) -> Self {
+    pub(super) fn new(
+        event_loop: Py<AsgiLoop>,
+        kind: ProtocolKind,
+        begun: LoopAssignment,
+        scope: Py<PyDict>,
+    ) -> Self {
         Self {
             key: begun.key,
+            kind,
             event_loop,
             state: Mutex::new(TaskState {
                 program: Program::New(scope),
                 task: None,
-                http: HttpRequest::new(begun),
+                protocol: Protocol::new(kind, begun),
                 is_cancelled: false,
                 is_overdue: false,
                 receiver: None,
@@ -88,20 +98,20 @@ impl RequestTask {
     pub(super) fn give_up(&self) -> Option<LoopAssignment> {
         let mut state = self.state();
         state.program = Program::Ended;
-        state.http.give_up()
+        state.protocol.give_up()
     }
 
     /// The next event of the client; `None`: there is none yet.
     pub(super) fn next_event<'py>(this: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let loader = &this.get().event_loop.get().loader;
-        let received = this.get().state().http.receive(this.py(), loader)?;
+        let received = this.get().state().protocol.receive(this.py(), loader)?;
         // Behind the lock: a new dictionary may set the collector of garbage off.
         received.map(|event| event.to_dict(this.py())).transpose()
     }
 
     /// Whether more may be sent.
     pub(super) fn has_room(&self) -> bool {
-        self.state().http.has_room()
+        self.state().protocol.has_room()
     }
 
     /// A future that ends when what is awaited may be there.
@@ -147,25 +157,26 @@ impl RequestTask {
         let mut state = own.state();
         let waiting = match event {
             LoopEvent::ClientGone(_) => {
-                state.http.client_gone();
+                state.protocol.request().client_gone();
                 [state.take_receiver(), state.sender.take()]
             }
             LoopEvent::Room(_) => [None, state.sender.take()],
             LoopEvent::Body(_, read) => {
-                state.http.put_body(read);
+                state.protocol.put_body(read);
                 [state.receiver.take(), None]
             }
             LoopEvent::Opened(_, opened) => {
-                state.http.send_opened(opened, own.event_loop.get());
+                state.protocol.send_opened(opened, own.event_loop.get());
                 [state.receiver.take(), state.sender.take()]
             }
             LoopEvent::Overdue(_) => {
                 state.is_overdue = true;
-                state.http.client_gone();
+                state.protocol.request().client_gone();
                 drop(state);
                 return own.cancel(py);
             }
-            LoopEvent::CancelAll => {
+            LoopEvent::Message(_) => [state.receiver.take(), None],
+            LoopEvent::CancelAll | LoopEvent::Cancel(_) => {
                 drop(state);
                 return own.cancel(py);
             }
@@ -234,7 +245,7 @@ impl RequestTask {
 
     /// What the exchange is called in the log.
     pub(super) fn name(&self) -> Option<ExchangeName> {
-        self.state().http.name()
+        self.state().protocol.name()
     }
 
     /// An attribute of the application's coroutine, between its steps.
@@ -252,7 +263,7 @@ impl RequestTask {
 
     /// The first step begins.
     fn begin(&self) {
-        self.state().http.begin();
+        self.state().protocol.request().begin();
     }
 
     /// Calls the application, and gives what has its steps.
@@ -298,23 +309,25 @@ impl RequestTask {
             is_cancelled: state.is_cancelled,
             is_overdue: state.is_overdue,
         };
-        state.http.end(end, event_loop);
+        let place = state.protocol.end(end, event_loop);
         drop(state);
         drop(task);
         waiting.into_iter().try_for_each(|one| wake(py, one))?;
-        event_loop.leave(self.event_loop.bind(py), self.key)?;
+        event_loop.leave(self.event_loop.bind(py), self.key, place)?;
         Ok(None)
     }
 
     /// What the log is to say of the end; `None` where nothing is wrong with the application.
     fn fault_text(&self, py: Python<'_>, error: Option<&PyErr>) -> Option<String> {
         let error = error?;
-        let state = self.state();
-        let is_asked = state.http.is_gone() || state.is_cancelled;
+        let mut state = self.state();
+        let is_asked = state.protocol.request().is_gone() || state.is_cancelled;
         drop(state);
         match error.is_instance_of::<CancelledError>(py) {
             true if is_asked => None,
             true => Some("the task of the request was cancelled".to_owned()),
+            // The server has raised it itself: the client is gone.
+            false if error.is_instance_of::<ClientDisconnected>(py) => None,
             false => Some(trace::text(py, error)),
         }
     }
@@ -323,7 +336,7 @@ impl RequestTask {
 impl TaskState {
     /// The waiting `receive()`, if there is an event for it.
     fn take_receiver(&mut self) -> Option<Py<PyAny>> {
-        self.receiver.take_if(|_| self.http.has_event())
+        self.receiver.take_if(|_| self.protocol.has_event())
     }
 }
 
@@ -367,11 +380,15 @@ impl RequestTask {
                 "an event must have a `type` that is a str",
             ));
         };
-        let send = HttpSend::read(kind.to_cow()?.as_ref(), event)?;
+        let send = own.kind.read(kind.to_cow()?.as_ref(), event)?;
         let mut state = own.state();
         let is_overdue = state.is_overdue;
-        let sending = state.http.send(send, is_overdue, own.event_loop.get());
-        match sending.map_err(PyRuntimeError::new_err)? {
+        let sending = state.protocol.send(send, is_overdue, own.event_loop.get());
+        let sending = sending.map_err(|not_taken| match not_taken {
+            NotTaken::Wrong(text) => PyRuntimeError::new_err(text),
+            NotTaken::Ended => ClientDisconnected::new_err("the WebSocket connection has ended"),
+        });
+        match sending? {
             Sending::Taken => Ok(own.event_loop.get().sent(py)),
             Sending::Waits => {
                 drop(state);

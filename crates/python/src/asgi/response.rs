@@ -25,26 +25,30 @@ pub(super) struct ResponseStart {
 impl ResponseStart {
     /// Reads the event.
     pub(super) fn read(event: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let py = event.py();
         let mut start = Self {
             status: status(event)?,
             ..Self::default()
         };
-        let Some(headers) = event.get_item(intern!(py, "headers"))? else {
-            return Ok(start);
+        start.add_all(event, "http.response.start")?;
+        Ok(start)
+    }
+
+    fn add_all(&mut self, event: &Bound<'_, PyDict>, kind: &str) -> PyResult<()> {
+        let Some(headers) = event.get_item(intern!(event.py(), "headers"))? else {
+            return Ok(());
         };
         for header in headers.try_iter().map_err(|_| {
-            let kind = type_name(&headers);
+            let given = type_name(&headers);
             PyTypeError::new_err(format!(
-                "`headers` of `http.response.start` must be an iterable of pairs, not {kind}"
+                "`headers` of `{kind}` must be an iterable of pairs, not {given}"
             ))
         })? {
             let header = header?;
             let (name, value) = pair(&header)?;
             let (name, value) = (header_bytes(&name, "name")?, header_bytes(&value, "value")?);
-            start.add(name.as_bytes(), value.as_bytes())?;
+            self.add(name.as_bytes(), value.as_bytes())?;
         }
-        Ok(start)
+        Ok(())
     }
 
     fn add(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
@@ -115,6 +119,17 @@ impl ResponseStart {
         let reason = http::reason(self.status).as_bytes();
         writer.begin(self.status, reason, &mut self.lines, self.declared);
     }
+}
+
+/// The fields of an event that has no status of its own.
+pub(super) fn read_fields(event: &Bound<'_, PyDict>, kind: &str) -> PyResult<FieldLines> {
+    let mut start = ResponseStart::default();
+    start.add_all(event, kind)?;
+    // Those of the handshake are the server's (RFC 6455 section 4.2.2).
+    start
+        .lines
+        .retain(|name, _| !name.to_ascii_lowercase().starts_with(b"sec-websocket-"));
+    Ok(start.lines)
 }
 
 fn status(event: &Bound<'_, PyDict>) -> PyResult<u16> {

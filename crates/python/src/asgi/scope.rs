@@ -100,14 +100,23 @@ impl Scopes {
         &mut self,
         py: Python<'py>,
         exchange: &Exchange,
+        subprotocols: Option<&[&str]>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let head = exchange.head();
         let scope = self.base.bind(py).copy()?;
-        scope.set_item(intern!(py, "asgi"), self.asgi.bind(py).copy()?)?;
+        let asgi = self.asgi.bind(py).copy()?;
+        if subprotocols.is_some() {
+            asgi.set_item(intern!(py, "spec_version"), "2.5")?;
+        }
+        scope.set_item(intern!(py, "asgi"), asgi)?;
         if let Some(state) = &self.state {
             scope.set_item(intern!(py, "state"), state.bind(py).copy()?)?;
         }
-        scope.set_item(intern!(py, "extensions"), extensions(py, head)?)?;
+        let extensions = match subprotocols {
+            None => extensions(py, head)?,
+            Some(_) => denial(py)?,
+        };
+        scope.set_item(intern!(py, "extensions"), extensions)?;
         match head.index.version {
             Version::Http11 => {}
             Version::Http10 => {
@@ -118,6 +127,9 @@ impl Scopes {
         self.set_ends(&scope, &exchange.ends)?;
         self.set_target(&scope, exchange)?;
         scope.set_item(intern!(py, "headers"), self.headers(py, exchange)?)?;
+        if let Some(subprotocols) = subprotocols {
+            make_websocket(&scope, subprotocols, exchange.ends.scheme)?;
+        }
         Ok(scope)
     }
 
@@ -243,6 +255,27 @@ fn extensions<'py>(py: Python<'py>, head: HeadView<'_>) -> PyResult<Bound<'py, P
         extensions.set_item(intern!(py, "http.response.early_hint"), PyDict::new(py))?;
     }
     Ok(extensions)
+}
+
+fn denial(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let extensions = PyDict::new(py);
+    extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
+    Ok(extensions)
+}
+
+/// Makes the scope of a WebSocket connection of that of an HTTP request.
+fn make_websocket(scope: &Bound<'_, PyDict>, subprotocols: &[&str], scheme: &str) -> PyResult<()> {
+    let py = scope.py();
+    scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
+    scope.set_item(
+        intern!(py, "scheme"),
+        match scheme {
+            "https" => intern!(py, "wss"),
+            _ => intern!(py, "ws"),
+        },
+    )?;
+    scope.del_item(intern!(py, "method"))?;
+    scope.set_item(intern!(py, "subprotocols"), PyList::new(py, subprotocols)?)
 }
 
 fn server_end(py: Python<'_>, ends: &Arc<Ends>, script_name: &str) -> PyResult<ServerEnd> {

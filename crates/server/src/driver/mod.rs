@@ -273,6 +273,8 @@ impl Driver {
         // A driver that leaves patiently has no idle connection to wake.
         if state > ServingState::Closing {
             self.table.borrow_mut().fire_all();
+        } else {
+            self.table.borrow_mut().fire_websockets();
         }
         self.shared.wake_acceptors();
     }

@@ -176,6 +176,14 @@ impl Table {
         }
     }
 
+    /// Wakes those that have become WebSocket connections.
+    pub(crate) fn fire_websockets(&mut self) {
+        let slots = self.slots.iter_mut().flatten();
+        slots
+            .filter(|slot| slot.doing == Doing::WebSocket)
+            .for_each(|slot| slot.fire(Fired::Yes));
+    }
+
     /// How many connections are doing what.
     pub(crate) fn count(&self) -> [u32; Doing::COUNT] {
         let mut counts = [0; Doing::COUNT];

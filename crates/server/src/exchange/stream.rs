@@ -19,6 +19,7 @@ use super::ownership::WriteOwnership;
 use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
+use crate::websocket::WebSocketChannel;
 use config::typed::Rate;
 
 /// One stream's shared state. HTTP/1 has one for each connection and uses it again; others have one for each
@@ -94,6 +95,8 @@ pub(crate) struct PendingStart {
     pub(crate) spill: SpillFile,
     /// Fields of interim responses before the head, at most `INTERIM_MAX` at once.
     pub(crate) interim: Vec<FieldLines>,
+    /// The response accepts a WebSocket connection: what follows it are frames, in both directions.
+    pub(crate) websocket: Option<Arc<WebSocketChannel>>,
 }
 
 /// An exchange whose response is complete but not yet sent.
@@ -394,6 +397,11 @@ impl PendingResponse {
         self.start.get_or_insert_default()
     }
 
+    /// Driver: the WebSocket connection that was accepted.
+    pub(crate) fn accepted(&mut self) -> Option<Arc<WebSocketChannel>> {
+        self.start.as_mut()?.websocket.take()
+    }
+
     /// Driver: what is to be done next.
     pub(crate) fn next(&mut self) -> Next {
         if let Some(why) = self.abandoned {
@@ -415,6 +423,11 @@ impl PendingResponse {
         self.finished.take()
     }
 
+    /// Whether some of it waits, or is in the hands of a thread.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.taken.is_some() || !self.parts.is_empty()
+    }
+
     /// Driver: whether the worker is done with the response.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.is_some()
@@ -426,6 +439,16 @@ impl PendingResponse {
         self.revoked
     }
 
+    /// As `take`, of `bytes` bytes that the calling thread has in its own hands; false where others are to be sent
+    /// before them, or nothing more is to be sent.
+    pub(crate) fn take_turn(&mut self, bytes: u64) -> bool {
+        let is_free = self.abandoned.is_none() && self.taken.is_none() && self.parts.is_empty();
+        if is_free {
+            self.taken = Some(bytes);
+        }
+        is_free
+    }
+
     /// The parts, until they are put back; `None` when another thread has them.
     pub(crate) fn take(&mut self) -> Option<Parts> {
         if self.taken.is_some() {
@@ -434,6 +457,14 @@ impl PendingResponse {
         // What is out is still unsent: it counts against the bound that a worker waits at.
         self.taken = Some(total_bytes(&self.parts));
         Some(std::mem::take(&mut self.parts))
+    }
+
+    /// As `take`, but only where there are parts.
+    pub(crate) fn take_some(&mut self) -> Option<Parts> {
+        match self.abandoned.is_some() || self.parts.is_empty() {
+            true => None,
+            false => self.take(),
+        }
     }
 
     fn put_back(&mut self, mut rest: Parts) -> Parts {

@@ -10,6 +10,8 @@
 //!  blocking pool ───────┘   eventfd             └── finish, leave
 //! ```
 
+mod websockets;
+
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU32;
@@ -35,6 +37,7 @@ use crate::handler::Handler;
 use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::queue::{DequeueReason, Parker, Polled};
 use crate::sync::invariant;
+pub use websockets::WebSocketAssignment;
 
 /// Bytes of a body that are read from its file at once.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -47,6 +50,8 @@ pub struct LoopWorker {
     /// Exchanges whose tasks have not ended.
     inside: usize,
     inside_max: usize,
+    /// WebSocket connections that were accepted and whose tasks have not ended.
+    websockets: usize,
     /// Keys that were given.
     keys: u64,
     number: NonZeroU32,
@@ -130,6 +135,7 @@ impl LoopWorker {
             next: 0,
             inside: 0,
             inside_max,
+            websockets: 0,
             keys: 0,
             number: NonZeroU32::MIN.saturating_add(before),
             inbox,
@@ -263,8 +269,8 @@ impl LoopWorker {
     }
 
     /// Answers with an error of the server's own, of which the log says why.
-    pub fn refuse(&mut self, mut refused: LoopAssignment, status: u16, why: &str) {
-        let responder = &mut self.pools[refused.pool].responder;
+    pub fn refuse(&mut self, refused: LoopAssignment, status: u16, why: &str) {
+        let responder = &self.pools[refused.pool].responder;
         responder.log(Level::Error, &refused.assignment.exchange, why);
         if refused.assignment.writer.head_is_sent() {
             return self.finish(
@@ -272,11 +278,17 @@ impl LoopWorker {
                 Err(Fault::Peer("a file could not be sent".to_owned())),
             );
         }
-        let assignment = &mut refused.assignment;
+        self.answer(refused, Reply::refusal(status, None));
+    }
+
+    /// Answers with a response of the server's own.
+    pub fn answer(&mut self, mut answered: LoopAssignment, reply: Reply) {
+        let responder = &mut self.pools[answered.pool].responder;
+        let assignment = &mut answered.assignment;
         unobserve(assignment);
-        let ended = responder.respond(assignment, Reply::refusal(status, None));
+        let ended = responder.respond(assignment, reply);
         responder.pool.count_ended(&assignment.exchange);
-        responder.end(refused.assignment, ended);
+        responder.end(answered.assignment, ended);
     }
 
     /// The client is gone, and the application has not finished its response.
@@ -316,9 +328,9 @@ impl LoopWorker {
         }
     }
 
-    /// Exchanges whose tasks have not ended.
-    pub fn inside(&self) -> usize {
-        self.inside
+    /// Whether each task has ended.
+    pub fn is_empty(&self) -> bool {
+        self.inside == 0 && self.websockets == 0
     }
 
     /// Adds to the error log about an exchange.

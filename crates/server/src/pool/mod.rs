@@ -40,7 +40,9 @@ use controller::Timer;
 
 pub use crate::loop_inbox::LoopEvent;
 pub(crate) use controller::start_controller;
-pub use event_loop::{FileLoader, LoopAssignment, LoopTake, LoopWorker, RunnableLoop};
+pub use event_loop::{
+    FileLoader, LoopAssignment, LoopTake, LoopWorker, RunnableLoop, WebSocketAssignment,
+};
 pub use worker::{Assignment, ErrorOutput, Meter, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.

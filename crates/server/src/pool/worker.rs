@@ -412,6 +412,13 @@ impl Responder {
         self.pool.shared.log.error_from_pool(level, &text);
     }
 
+    /// Keeps a writer for another exchange.
+    pub(super) fn keep(&mut self, writer: ResponseWriter) {
+        if self.writers.len() < WRITERS_LEN_MAX {
+            self.writers.push(writer);
+        }
+    }
+
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
     pub(super) fn end(&mut self, assignment: Assignment, ended: ResponseEnd) {
         let Assignment {
@@ -419,9 +426,7 @@ impl Responder {
             writer,
         } = assignment;
         let stream = ended.stream.expect(HAS_STREAM);
-        if self.writers.len() < WRITERS_LEN_MAX {
-            self.writers.push(writer);
-        }
+        self.keep(writer);
         let after = ended.after;
         if let Rest::Queued = ended.rest {
             // What is given back unused is dropped behind the lock: it may hold the file of a body.

@@ -29,9 +29,10 @@ use telemetry::{Ending, Nanos, Stamp};
 
 use super::body::{IncomingBody, NoBody};
 use super::h2;
-use super::offloaded::{Offloaded, Overdue};
+use super::offloaded::{Offloaded, StillOpen};
 use super::proxied::NoProxyHeader;
 use super::send::{ResponseSender, SendMonitor};
+use super::websocket::UpgradedConnection;
 use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
@@ -582,7 +583,7 @@ impl H1 {
     }
 
     /// Hands an exchange to its pool and waits for its response to be out.
-    async fn offload(&self, mut exchange: Box<Exchange>) -> Step {
+    async fn offload(&mut self, mut exchange: Box<Exchange>) -> Step {
         let connection = &self.connection;
         let offloaded = match Offloaded::admit(connection, &self.stream, &mut exchange) {
             Ok(offloaded) => offloaded,
@@ -602,7 +603,12 @@ impl H1 {
         offloaded.hand_over(job, wake).await;
         match offloaded.run(wake).await {
             Ok(then) => Step::Then(then),
-            Err(Overdue) => {
+            Err(StillOpen::WebSocket(channel)) => {
+                let input = std::mem::take(&mut self.buffer);
+                let upgraded = UpgradedConnection::new(connection, offloaded, channel, input);
+                Step::Then(Box::pin(upgraded.serve()).await)
+            }
+            Err(StillOpen::Overdue) => {
                 let (mut request, reply) = offloaded.overdue();
                 self.respond(&mut request, reply, Then::Linger, telemetry::now())
             }

@@ -17,6 +17,8 @@ mod send;
 mod h1;
 mod h2;
 
+mod websocket;
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};

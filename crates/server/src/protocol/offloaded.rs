@@ -28,6 +28,7 @@ use crate::exchange::stream::StreamShared;
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::Progress;
+use crate::websocket::WebSocketChannel;
 use ipc::stats::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
@@ -45,9 +46,14 @@ pub(crate) struct Offloaded<'a> {
     timeout: Option<Nanos>,
 }
 
-/// Nothing of a response has started when the time of the application is up: the exchange is to be answered in its
-/// place, and the connection to end, because the worker still has its stream.
-pub(crate) struct Overdue;
+/// How an exchange goes on that its worker has not ended by a response.
+pub(crate) enum StillOpen {
+    /// Nothing of a response has started when the time of the application is up: the exchange is to be answered in its
+    /// place, and the connection to end, because the worker still has its stream.
+    Overdue,
+    /// The application has accepted a WebSocket connection.
+    WebSocket(Arc<WebSocketChannel>),
+}
 
 impl<'a> Offloaded<'a> {
     /// Has its pool admit an exchange, which waits for a worker from now on.
@@ -82,17 +88,22 @@ impl<'a> Offloaded<'a> {
     }
 
     /// Sees to the end of an exchange that was handed over so.
-    pub(crate) async fn run(&self, wake: WakePolicy) -> Result<Then, Overdue> {
+    pub(crate) async fn run(&self, wake: WakePolicy) -> Result<Then, StillOpen> {
         Ok(match self.returned(wake).await {
             Ok(Returned::Out(after)) => {
                 self.connection.last_sent.set(self.stream.progress_at());
                 self.conclude(after)
             }
-            Ok(Returned::Queued) => match self.send_finished() {
-                Some(then) => then,
-                None => Box::pin(self.send_pending()).await,
-            },
-            Err((STOP_OVERDUE, ResponseStarted::No)) => return Err(Overdue),
+            Ok(Returned::Queued) => {
+                if let Some(channel) = self.accepted() {
+                    return Err(StillOpen::WebSocket(channel));
+                }
+                match self.send_finished() {
+                    Some(then) => then,
+                    None => Box::pin(self.send_pending()).await,
+                }
+            }
+            Err((STOP_OVERDUE, ResponseStarted::No)) => return Err(StillOpen::Overdue),
             // The numbers of the stream are those of an earlier exchange.
             Err((stop, ResponseStarted::No)) => self.end_early(stop, 0),
             Err((stop, ResponseStarted::Yes)) => {
@@ -104,6 +115,11 @@ impl<'a> Offloaded<'a> {
                 self.end_early(stop, sent_bytes)
             }
         })
+    }
+
+    /// The WebSocket connection that the application has accepted in the place of a response.
+    pub(crate) fn accepted(&self) -> Option<Arc<WebSocketChannel>> {
+        self.stream.pending().accepted()
     }
 
     /// What follows a response that its worker has ended so.

@@ -31,6 +31,7 @@ use crate::exchange::stream::After;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::stream::WAITED_TOO_LONG;
 use crate::exchange::stream::Waited;
+use crate::transport::DirectSocket;
 use config::typed::{Config, Delivery};
 use files::Part;
 use files::Reply;
@@ -232,6 +233,21 @@ impl ResponseWriter {
     /// The stream that a worker answers through.
     pub(crate) fn stream(&self) -> Option<&Arc<StreamShared>> {
         self.0.sink.to.stream.as_ref()
+    }
+
+    /// The way of a response that another type writes.
+    pub(crate) fn way(&self) -> (Arc<StreamShared>, Option<DirectSocket>, Encoding) {
+        let to = &self.0.sink.to;
+        let stream = to
+            .stream
+            .as_ref()
+            .expect("a worker answers through a stream");
+        (Arc::clone(stream), to.direct.clone(), to.encoding)
+    }
+
+    /// Another type writes the response.
+    pub(crate) fn leave(&mut self) {
+        self.0.sink.to = Destination::default();
     }
 
     /// Whether no response has been begun.

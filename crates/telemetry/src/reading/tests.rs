@@ -6,7 +6,7 @@ use super::*;
 use crate::tests::check_cases;
 use crate::{
     Ending, Form, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts, Style, Template,
-    Writer, made_id,
+    WebSocketFacts, Writer, made_id,
 };
 use proptest::prelude::*;
 
@@ -128,6 +128,7 @@ impl Facts {
                 number: u32::from(route),
                 ..StreamFacts::default()
             },
+            websocket: WebSocketFacts::default(),
             wall_arrived_ns: self.wall_us * 1_000,
             client: text(0),
             peer: text(0),

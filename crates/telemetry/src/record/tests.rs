@@ -139,6 +139,11 @@ mod records {
                 blocked_stream: Nanos(23),
                 blocked_connection: Nanos(24),
             },
+            websocket: WebSocketFacts {
+                received: 1 << 40,
+                sent: 7,
+                close_code: 4999,
+            },
             wall_arrived_ns: 7,
             client: b"192.0.2.7",
             peer: b"127.0.0.1",

@@ -9,7 +9,7 @@ use super::escape::{or_dash, push_bare, push_quoted};
 use super::names::Known;
 use crate::record::NO_POOL;
 use crate::record::WholeMicros;
-use crate::{Ending, Queued, Record, ResetBy, StreamFacts, TlsRecord};
+use crate::{Ending, Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
 
 /// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.
 pub(super) fn common(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
@@ -65,6 +65,7 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     ending(record, out);
     queued(&record.queued, out);
     stream(&record.stream, out);
+    websocket(&record.websocket, out);
     if spans.cpu.0 > 0 {
         out.extend_from_slice(b" cpu=");
         push_seconds(out, spans.cpu.0 / 1_000);
@@ -161,6 +162,20 @@ fn stream(stream: &StreamFacts, out: &mut Vec<u8>) {
             out.extend_from_slice(key);
             push_seconds(out, blocked_us);
         }
+    }
+}
+
+fn websocket(websocket: &WebSocketFacts, out: &mut Vec<u8>) {
+    if websocket.close_code == 0 {
+        return;
+    }
+    for (key, number) in [
+        (&b" messages_in="[..], websocket.received),
+        (b" messages_out=", websocket.sent),
+        (b" close_code=", websocket.close_code.into()),
+    ] {
+        out.extend_from_slice(key);
+        push_u64(out, number);
     }
 }
 

@@ -8,7 +8,7 @@ use super::digits::{push_seconds, push_u64};
 use super::escape::push_json;
 use super::names::Known;
 use crate::record::WholeMicros;
-use crate::{Queued, Record, ResetBy, StreamFacts, TlsRecord};
+use crate::{Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
 
 /// Appends the object of `record`; the names are escaped already.
 pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, out: &mut Vec<u8>) {
@@ -41,6 +41,7 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     phases(record, out);
     queued(&record.queued, out);
     stream(&record.stream, out);
+    websocket(&record.websocket, out);
     text(out, b",\"end\":\"", record.ending.text().as_bytes());
     if let Some(tls) = TlsRecord::parse(record.tls) {
         handshake(&tls, out);
@@ -111,6 +112,16 @@ fn stream(stream: &StreamFacts, out: &mut Vec<u8>) {
         b",\"blocked_connection\":",
         stream.blocked_connection.0 / 1_000,
     );
+}
+
+/// Only of an exchange that became a WebSocket connection.
+fn websocket(websocket: &WebSocketFacts, out: &mut Vec<u8>) {
+    if websocket.close_code == 0 {
+        return;
+    }
+    number(out, b",\"messages_in\":", websocket.received);
+    number(out, b",\"messages_out\":", websocket.sent);
+    number(out, b",\"close_code\":", u64::from(websocket.close_code));
 }
 
 fn text(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {

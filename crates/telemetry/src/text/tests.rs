@@ -6,7 +6,7 @@ mod forged;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::{Ending, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts};
+use crate::{Ending, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts, WebSocketFacts};
 
 const SAMPLE: Record<'static> = Record {
     id: 0x9e37_79b9_7f4a_7c15,
@@ -34,6 +34,11 @@ const SAMPLE: Record<'static> = Record {
         reset_code: 0,
         blocked_stream: Nanos::ZERO,
         blocked_connection: Nanos::ZERO,
+    },
+    websocket: WebSocketFacts {
+        received: 0,
+        sent: 0,
+        close_code: 0,
     },
     wall_arrived_ns: 971_186_136_000_123_000,
     client: b"192.0.2.7",

@@ -1,0 +1,152 @@
+//! What a task serves: an HTTP request or a WebSocket connection. Each event goes to the one that the task has.
+
+use std::fs::File;
+use std::io;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use server::exchange::ExchangeName;
+use server::pool::{FileLoader, LoopAssignment};
+
+use super::asgi_loop::AsgiLoop;
+use super::http_request::{HttpEvent, HttpRequest, HttpSend, Sending, TaskEnd};
+use super::websocket_connection::{NotTaken, WebSocketConnection, WebSocketEvent, WebSocketSend};
+
+/// What a task serves.
+pub(super) enum Protocol {
+    Http(HttpRequest),
+    WebSocket(WebSocketConnection),
+}
+
+/// An event for the application.
+pub(super) enum ClientEvent<'py> {
+    Http(HttpEvent<'py>),
+    WebSocket(WebSocketEvent),
+}
+
+/// An event of the application, read and not yet taken.
+pub(super) enum ApplicationEvent<'py> {
+    Http(HttpSend<'py>),
+    WebSocket(WebSocketSend<'py>),
+}
+
+/// Which protocol a task serves; never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ProtocolKind {
+    Http,
+    WebSocket,
+}
+
+impl Protocol {
+    pub(super) fn new(kind: ProtocolKind, begun: LoopAssignment) -> Self {
+        match kind {
+            ProtocolKind::Http => Self::Http(HttpRequest::new(begun)),
+            ProtocolKind::WebSocket => Self::WebSocket(WebSocketConnection::new(begun)),
+        }
+    }
+
+    /// The request: of a WebSocket connection its handshake.
+    pub(super) fn request(&mut self) -> &mut HttpRequest {
+        match self {
+            Self::Http(request) => request,
+            Self::WebSocket(connection) => connection.handshake(),
+        }
+    }
+
+    pub(super) fn give_up(&mut self) -> Option<LoopAssignment> {
+        self.request().give_up()
+    }
+
+    pub(super) fn name(&mut self) -> Option<ExchangeName> {
+        match self {
+            Self::Http(request) => request.name(),
+            Self::WebSocket(connection) => connection.name(),
+        }
+    }
+
+    pub(super) fn receive<'py>(
+        &mut self,
+        py: Python<'py>,
+        loader: &FileLoader,
+    ) -> PyResult<Option<ClientEvent<'py>>> {
+        Ok(match self {
+            Self::Http(request) => request.receive(py, loader)?.map(ClientEvent::Http),
+            Self::WebSocket(connection) => connection.receive().map(ClientEvent::WebSocket),
+        })
+    }
+
+    pub(super) fn has_event(&self) -> bool {
+        match self {
+            Self::Http(request) => request.has_event(),
+            Self::WebSocket(connection) => connection.has_event(),
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        match self {
+            Self::Http(request) => request.has_room(),
+            Self::WebSocket(connection) => connection.has_room(),
+        }
+    }
+
+    pub(super) fn put_body(&mut self, read: io::Result<Vec<u8>>) {
+        self.request().put_body(read);
+    }
+
+    pub(super) fn send_opened(&mut self, opened: io::Result<(File, u64)>, event_loop: &AsgiLoop) {
+        self.request().send_opened(opened, event_loop);
+    }
+
+    pub(super) fn send(
+        &mut self,
+        event: ApplicationEvent<'_>,
+        is_overdue: bool,
+        event_loop: &AsgiLoop,
+    ) -> Result<Sending, NotTaken> {
+        match (self, event) {
+            (Self::Http(request), ApplicationEvent::Http(send)) => request
+                .send(send, is_overdue, event_loop)
+                .map_err(NotTaken::Wrong),
+            (Self::WebSocket(connection), ApplicationEvent::WebSocket(send)) => {
+                connection.send(send, is_overdue, event_loop)
+            }
+            _ => unreachable!("an event is read for the protocol of its task"),
+        }
+    }
+
+    /// The application has ended. Which place of the loop its task had.
+    pub(super) fn end(&mut self, end: TaskEnd, event_loop: &AsgiLoop) -> ProtocolKind {
+        match self {
+            Self::Http(request) => request.end(end, event_loop),
+            Self::WebSocket(connection) => {
+                if connection.end(end, event_loop) {
+                    return ProtocolKind::WebSocket;
+                }
+            }
+        }
+        ProtocolKind::Http
+    }
+}
+
+impl ProtocolKind {
+    /// Reads an event of the application.
+    pub(super) fn read<'py>(
+        self,
+        kind: &str,
+        event: &Bound<'py, PyDict>,
+    ) -> PyResult<ApplicationEvent<'py>> {
+        Ok(match self {
+            Self::Http => ApplicationEvent::Http(HttpSend::read(kind, event)?),
+            Self::WebSocket => ApplicationEvent::WebSocket(WebSocketSend::read(kind, event)?),
+        })
+    }
+}
+
+impl<'py> ClientEvent<'py> {
+    pub(super) fn to_dict(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        match self {
+            Self::Http(event) => event.to_dict(py),
+            Self::WebSocket(event) => event.to_dict(py),
+        }
+    }
+}
