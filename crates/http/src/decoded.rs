@@ -29,6 +29,8 @@ struct Pseudo<'a> {
     scheme: Option<&'a [u8]>,
     authority: Option<&'a [u8]>,
     path: Option<&'a [u8]>,
+    /// RFC 8441 section 4.
+    protocol: Option<&'a [u8]>,
 }
 
 /// What the first pass over the fields has found.
@@ -69,6 +71,7 @@ impl HeadIndex {
             return Err(Cause::DecodedForm.into());
         }
         self.version = Version::Http2;
+        self.is_websocket = facts.pseudo.protocol.is_some();
         match (body, self.body) {
             (BodyState::Ended, BodyFraming::Length(1..)) => {
                 return Err(Cause::LengthWithoutBody.into());
@@ -142,6 +145,7 @@ impl<'a> DecodedFacts<'a> {
             b"scheme" => &mut self.pseudo.scheme,
             b"authority" => &mut self.pseudo.authority,
             b"path" => &mut self.pseudo.path,
+            b"protocol" => &mut self.pseudo.protocol,
             _ => return Err(Cause::PseudoField),
         };
         match self.regular_len == 0 && place.replace(value).is_none() {
@@ -162,14 +166,22 @@ fn write_head<'a>(
         scheme,
         authority,
         path,
+        protocol,
     } = facts.pseudo;
-    let method = method.ok_or(Cause::PseudoField)?;
-    if method == b"CONNECT" {
+    let mut method = method.ok_or(Cause::PseudoField)?;
+    match (method == b"CONNECT", protocol) {
+        (false, None) => {}
+        // RFC 8441 section 4: with a scheme, a path and an authority, as other requests. It is none without a body.
+        (true, Some(b"websocket")) if authority.is_some() => method = b"GET",
+        (true, Some(b"websocket")) | (false, Some(_)) => return Err(Cause::PseudoField),
+        (true, Some(_)) => return Err(Cause::MethodConnect),
         // RFC 9113 section 8.5: neither scheme nor path.
-        return Err(match (scheme, path) {
-            (None, None) => Cause::MethodConnect,
-            _ => Cause::PseudoField,
-        });
+        (true, None) => {
+            return Err(match (scheme, path) {
+                (None, None) => Cause::MethodConnect,
+                _ => Cause::PseudoField,
+            });
+        }
     }
     // RFC 9113 section 8.3.1: one of each, the scheme too, although only the listener knows what is true.
     if scheme.is_none_or(<[u8]>::is_empty) {

@@ -157,6 +157,8 @@ pub struct HeadIndex {
     pub expect_continue: bool,
     /// Presences noticed in the pass over the fields.
     pub marks: Marks,
+    /// It is an extended CONNECT for a WebSocket connection (RFC 8441 section 4), given as a GET.
+    pub is_websocket: bool,
     /// Length of the head, its empty line included, and of an empty line tolerated before it: where the
     /// body starts in the parsed buffer.
     pub bytes: usize,
@@ -281,6 +283,7 @@ fn parse_request_line(
     })?;
     check_target_bytes(&rest[..target_bytes])?;
     index.version = version(&rest[target_bytes + 1..])?;
+    index.is_websocket = false;
 
     index.method_span = Span::at(start, method_bytes);
     index.target = Span::at(start + method_bytes + 1, target_bytes);

@@ -42,6 +42,8 @@ impl Refusal {
         )
     };
 
+    pub(crate) const NO_WEBSOCKET: Refusal =
+        Refusal::because(501, "WebSocket is for ASGI applications");
     pub(crate) const MISDIRECTED: Refusal =
         Refusal::because(421, "https target on a connection without TLS");
 

@@ -371,6 +371,7 @@ impl AsgiLoop {
 /// The WebSocket handshake of a request, if it is one.
 fn asked(head: HeadView<'_>) -> Result<Option<Handshake<'_>>, HandshakeFault> {
     match head.index.version {
+        Version::Http2 if head.index.is_websocket => Handshake::of_connect(head).map(Some),
         Version::Http2 => Ok(None),
         _ => Handshake::of_upgrade(head),
     }

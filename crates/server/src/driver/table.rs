@@ -176,11 +176,11 @@ impl Table {
         }
     }
 
-    /// Wakes those that have become WebSocket connections.
+    /// Wakes those that have become WebSocket connections, and those that may have streams that have.
     pub(crate) fn fire_websockets(&mut self) {
         let slots = self.slots.iter_mut().flatten();
         slots
-            .filter(|slot| slot.doing == Doing::WebSocket)
+            .filter(|slot| slot.doing == Doing::WebSocket || slot.stream.is_none())
             .for_each(|slot| slot.fire(Fired::Yes));
     }
 

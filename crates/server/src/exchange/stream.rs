@@ -80,6 +80,8 @@ pub(crate) struct PendingResponse {
     revoked: bool,
     /// The observer is to hear when no more bytes are unsent.
     awaited_bytes: Option<u64>,
+    /// A worker waits for room.
+    has_waiter: bool,
 }
 
 /// What the driver has to know of a response that it sends from some part on.
@@ -259,8 +261,12 @@ impl StreamShared {
         let mut pending = self.pending();
         let unsent = pending.put_back(rest);
         let is_awaited = pending.takes_awaited();
+        let has_waiter = pending.has_waiter;
         drop(pending);
-        self.room.notify_one();
+        // A system call, whether somebody waits or not.
+        if has_waiter {
+            self.room.notify_one();
+        }
         if is_awaited {
             self.notify(LoopEvent::Room);
         }
@@ -347,12 +353,13 @@ impl StreamShared {
         let is_full = |pending: &mut PendingResponse| {
             pending.abandoned.is_none() && pending.unsent_bytes() > bytes_max
         };
+        let mut pending = self.pending();
+        pending.has_waiter = true;
         // The wait gives the lock up; what makes room is done under the lock and notifies behind it, so that no
         // notification falls between the look and the sleep.
-        let waited = self
-            .room
-            .wait_timeout_while(self.pending(), longest, is_full);
-        let (pending, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let waited = self.room.wait_timeout_while(pending, longest, is_full);
+        let (mut pending, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        pending.has_waiter = false;
         match pending.abandoned {
             Some(_) => Waited::Abandoned,
             None if timeout.timed_out() => Waited::TooLong,
@@ -421,6 +428,11 @@ impl PendingResponse {
     /// Driver, once a response was abandoned: the exchange, if the worker is done with it.
     pub(crate) fn take_finished(&mut self) -> Option<Finished> {
         self.finished.take()
+    }
+
+    /// Bytes in memory that no thread has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.free_memory()
     }
 
     /// Whether some of it waits, or is in the hands of a thread.

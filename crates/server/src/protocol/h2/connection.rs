@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use super::resets::UnbegunStreams;
 use super::scan;
 use super::stream::{StreamFuture, StreamTask};
 use crate::driver::ServingState;
+use crate::pool::Pool;
 use crate::protocol::send::SendMonitor;
 use crate::protocol::{Connection, Woken};
 use config::typed::Config;
@@ -131,7 +133,20 @@ async fn receive_preface(mux: &StreamMux, received: &mut Vec<u8>) -> Result<(), 
 fn handshake(mux: &StreamMux, pipe: CodecPipe) -> Option<Codec<CodecPipe, Bytes>> {
     let config = mux.connection.driver.config();
     let (stream_window, connection_window) = UPLOAD_WINDOWS[0];
-    let mut handshake = Builder::new()
+    let mut builder = Builder::new();
+    let has_event_loop = |pool: &Arc<Pool>| pool.has_event_loop();
+    if mux
+        .connection
+        .driver
+        .shared
+        .pools
+        .iter()
+        .any(has_event_loop)
+    {
+        // RFC 8441 section 3: WebSocket for those that ask.
+        builder.enable_connect_protocol();
+    }
+    let mut handshake = builder
         .max_concurrent_streams(config.http2.streams_max)
         .initial_window_size(stream_window)
         .initial_connection_window_size(connection_window)
@@ -569,6 +584,10 @@ impl Http2 {
         } else if driver.state.get() >= ServingState::Closing {
             // Each response would be the last of an HTTP/1 connection too. Not only when the driver wakes it: that may
             // have been before the connection spoke HTTP/2.
+            if self.leaving == Leaving::No {
+                // Those of WebSocket connections have something to do now.
+                self.mux.streams.borrow().wake_all();
+            }
             self.leave(telemetry::now());
         }
         let why = self.mux.over()?;

@@ -23,12 +23,14 @@ pub(super) fn judge<T>(
     let scheme = uri.scheme_str().unwrap_or("http");
     let method = request.method().as_str();
     let path = uri.path_and_query().map_or("", |path| path.as_str());
-    let is_connect = method == "CONNECT";
+    let protocol = request.extensions().get::<h2::ext::Protocol>();
+    let is_connect = method == "CONNECT" && protocol.is_none();
     let pseudo = [
         (":method", Some(method)),
         (":scheme", Some(scheme).filter(|_| !is_connect)),
         (":authority", uri.authority().map(|it| it.as_str())),
         (":path", Some(path).filter(|_| !is_connect)),
+        (":protocol", protocol.map(h2::ext::Protocol::as_str)),
     ];
     let fields = || {
         let pseudo = pseudo

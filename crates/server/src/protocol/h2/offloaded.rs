@@ -50,7 +50,10 @@ impl StreamTask {
         match self.returned(&offloaded).await {
             Ok(Returned::Queued) => {
                 drop(place);
-                self.send_pending(&mut offloaded).await;
+                match offloaded.accepted() {
+                    Some(channel) => self.serve_websocket(&mut offloaded, channel).await,
+                    None => self.send_pending(&mut offloaded).await,
+                }
             }
             // The worker has ended the exchange without a response.
             Ok(Returned::Out(_)) => self.stop(Woken::Failed.stop(), Reason::INTERNAL_ERROR),

@@ -48,6 +48,10 @@ pub(super) enum Last {
 }
 
 impl StreamSender {
+    pub(super) fn stream_mut(&mut self) -> &mut SendStream<Bytes> {
+        &mut self.send
+    }
+
     /// Sends a short response that is in memory, if nothing holds it up.
     pub(super) fn send_at_once(&mut self, task: &StreamTask, parts: &mut Parts) -> bool {
         let (memory_bytes, file_bytes) = parts.bytes();

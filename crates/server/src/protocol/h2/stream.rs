@@ -35,7 +35,7 @@ pub(super) struct StreamTask {
     pub(super) driver: Rc<Driver>,
     pub(super) slot: Rc<StreamSlot>,
     pub(super) respond: SendResponse<Bytes>,
-    body: Option<RecvStream>,
+    pub(super) body: Option<RecvStream>,
     /// The place of a forwarded client's request that this driver answers.
     pub(super) permit: Option<Permit>,
 }
@@ -102,16 +102,33 @@ impl StreamTask {
         self.driver.stats().received.add();
         let mut request = connection.request(HeadView { bytes, index }, now);
         request.record.stream.number = self.slot.number;
-        let begun = connection.begin(&mut request, now);
+        let mut begun = connection.begin(&mut request, now);
         // The connection's own place is for one request at a time.
         self.permit = connection.permit.take();
+        if index.is_websocket && !self.takes_websocket(&begun) {
+            // RFC 8441 section 4: a response of 2xx would accept it.
+            begun = Begun::Respond(connection.refuse(&mut request, Refusal::NO_WEBSOCKET));
+        }
         match begun {
+            Begun::Offload(exchange) if index.is_websocket => Some(Box::pin(async move {
+                self.enter().await;
+                self.offload(exchange).await;
+            })),
             Begun::Offload(exchange) => Some(Box::pin(self.receive(exchange))),
             Begun::Respond(reply) => self.respond_now(request, reply, None),
             Begun::LookUp(lookup) => {
                 let head = RequestHead::take(request.head);
                 Some(Box::pin(self.look_up(head, request.record, lookup)))
             }
+        }
+    }
+
+    /// Whether what becomes of a request may be the answer to a WebSocket handshake.
+    fn takes_websocket(&self, begun: &Begun) -> bool {
+        match begun {
+            Begun::Offload(exchange) => self.driver.pool_of(exchange).has_event_loop(),
+            Begun::Respond(reply) => reply.status >= 300,
+            Begun::LookUp(_) => false,
         }
     }
 
@@ -404,9 +421,9 @@ impl Drop for StreamTask {
 }
 
 /// A piece of a body, or its end.
-type Received = Option<Result<Bytes, h2::Error>>;
+pub(super) type Received = Option<Result<Bytes, h2::Error>>;
 
-fn data_of(body: &mut RecvStream, context: &mut Context<'_>) -> Option<Received> {
+pub(super) fn data_of(body: &mut RecvStream, context: &mut Context<'_>) -> Option<Received> {
     match body.poll_data(context) {
         Poll::Ready(come) => Some(come),
         Poll::Pending => None,
