@@ -81,7 +81,7 @@ class Client:
 
     def __init__(self, sock: socket.socket, count: Callable[[], None]) -> None:
         self.sock = sock
-        self._count = count
+        self.count = count
         self._buffer = b""
 
     def __enter__(self) -> Client:
@@ -105,7 +105,7 @@ class Client:
         while 100 <= status < 200:
             status, reason, headers = self.head()
         reply = self._with_body(method, status, reason, headers)
-        self._count()
+        self.count()
         return reply
 
     def head(self) -> tuple[int, str, list[tuple[str, str]]]:

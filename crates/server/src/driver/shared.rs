@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) shared_acceptor: OnceLock<io::Result<Arc<SharedAcceptor>>>,
     /// Addresses whose sockets close for good when this process drains. Set before the state changes.
     pub(crate) closing: OnceLock<Closing>,
+    /// Another process serves in the place of this one, which drains.
+    pub(crate) is_replaced: AtomicBool,
 }
 
 /// Whose sockets close for good.

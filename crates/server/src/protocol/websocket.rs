@@ -12,6 +12,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use config::typed::WebSocketConfig;
@@ -21,7 +22,7 @@ use telemetry::{Ending, Nanos, Stamp, WebSocketFacts};
 
 use super::offloaded::Offloaded;
 use super::{Connection, Stop, Then, Woken};
-use crate::driver::{Closing as Sockets, Driver, ServingState};
+use crate::driver::{Driver, ServingState};
 use crate::exchange::ExchangeRecord;
 use crate::exchange::stream::Finished;
 use crate::response::Progress;
@@ -342,10 +343,9 @@ impl SessionDrain {
         if state == ServingState::Running {
             return None;
         }
-        let code = match driver.shared.closing.get() {
-            // Others have the sockets still.
-            Some(Sockets::These(_)) => SERVICE_RESTART,
-            Some(Sockets::All) | None => GOING_AWAY,
+        let code = match driver.shared.is_replaced.load(Ordering::Relaxed) {
+            true => SERVICE_RESTART,
+            false => GOING_AWAY,
         };
         let open = driver.table.borrow().len().max(1);
         Some(Self {

@@ -1,5 +1,6 @@
 //! The life of an open server, on its main thread: it waits for signals, commands and the ends of threads.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -77,6 +78,11 @@ impl Lifecycle {
             .deadline
             .map_or(deadline, |before| before.min(deadline));
         self.deadline = Some(deadline);
+        // Who replaces a process has it wait for requests that are under way; the end of all does not.
+        let is_replaced = idle == Idle::Awaited;
+        self.shared
+            .is_replaced
+            .store(is_replaced, Ordering::Relaxed);
         self.shared.pools.iter().for_each(|pool| pool.drain());
         match idle {
             Idle::Closed => {

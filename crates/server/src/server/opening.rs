@@ -143,6 +143,7 @@ impl OpenedParts {
             mailboxes: (0..listen.drivers).map(|_| Mailbox::default()).collect(),
             shared_acceptor: OnceLock::new(),
             closing: OnceLock::new(),
+            is_replaced: AtomicBool::new(false),
             config: Arc::clone(config),
         }
     }
