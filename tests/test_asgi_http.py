@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -132,7 +132,21 @@ def test_a_body_arrives_in_pieces(client: Client, size: int, form: str) -> None:
         reply = client.reply()
     assert reply.body == body
     lengths = [int(length) for length in reply.header("x-pieces").split(",")]
-    assert max(lengths) <= 65_536 and sum(lengths) == size and len(lengths) == max(1, -(-size // 65_536))
+    assert max(lengths) <= 65_536 and sum(lengths) == size
+
+
+def test_a_body_that_was_received_whole_comes_in_full_pieces(serve: Callable[..., Milepost]) -> None:
+    server = serve("asgi_zoo:app", "--app-dir", str(APPS), "--body-memory-max", "128K", "--request-buffering")
+    with server.connect() as client:
+        for size in (0, 1, 65_536, 65_537, 128 << 10, (128 << 10) + 1, 700_001):
+            body = bytes(number % 251 for number in range(size))
+            client.send(
+                request("POST", "/echo", "Transfer-Encoding: chunked") + chunked(*([body] if body else []))
+            )
+            reply = client.reply()
+            assert reply.body == body
+            lengths = [int(length) for length in reply.header("x-pieces").split(",")]
+            assert max(lengths) <= 65_536 and len(lengths) == max(1, -(-size // 65_536))
 
 
 def test_a_body_need_not_be_read(client: Client) -> None:

@@ -6,8 +6,10 @@
 
 pub use crate::client_limit::Permit;
 pub use ::tls::HandshakeFacts;
+pub use body_stream::{BodyEnd, BodyStream, StreamPiece};
 pub use tls_facts::TlsFacts;
 
+mod body_stream;
 pub(crate) mod ownership;
 pub(crate) mod stream;
 mod tls_facts;
@@ -46,8 +48,10 @@ pub struct Exchange {
     /// What a rule put in the place of the head's target: in origin form, visible ASCII. The head stays as
     /// it was sent, for the log.
     pub rewritten: Option<Box<[u8]>>,
-    /// The whole body: an application never sees an incomplete one.
+    /// The whole body; empty where it is still arriving.
     pub body: Body,
+    /// The body while it arrives: only for an event loop.
+    pub streamed: Option<Arc<BodyStream>>,
     /// Both ends of the request.
     pub ends: Arc<Ends>,
     /// Its place among the requests of a client that a proxy names, where those are limited. Given back when the

@@ -43,6 +43,7 @@ pub(crate) fn exchange(text: &str) -> Exchange {
         head: Arc::new(head(text)),
         rewritten: None,
         body: Body::Empty,
+        streamed: None,
         ends: Arc::new(ends("")),
         permit: None,
         record: ExchangeRecord::new(Id::made(0, 0), 0, Stamp::ZERO),

@@ -92,6 +92,10 @@ settings! {
     /// More requests wait in the queue of their pool, where `queue_timeout` and priorities apply. A request counts
     /// until its task ends.
     asgi_concurrency in Asgi { default: "1000" } = count(1, 100_000) => config.asgi.concurrency;
+    /// Receive request bodies whole before the ASGI application begins
+    /// Otherwise the application begins at once with bodies that are chunked or larger than 64 KB, and takes them while
+    /// they arrive: a slow client occupies one of the `asgi_concurrency` places.
+    request_buffering in Asgi { default: "false" } = switch() => config.asgi.buffers_requests;
     /// Lifespan events of the ASGI application
     /// `auto` sends them and serves without them if the application raises an error before it asks for the first
     /// one. `on` treats that as a failed start. `off` sends none.

@@ -20,6 +20,8 @@ defaults! {
         pub lifespan_timeout: Nanos = Nanos::from_secs(30),
         /// A step of a request that blocks the loop for longer is logged.
         pub slow_step: Option<Nanos> = Some(Nanos::from_ms(100)),
+        /// Whether an application begins with a request only when its body is complete.
+        pub buffers_requests: bool,
         /// WebSocket connections.
         pub websocket: WebSocketConfig,
         /// Some pool has a number of threads that was written, and not the default.

@@ -73,7 +73,7 @@ impl HttpRequest {
         let body = std::mem::take(&mut begun.assignment.exchange.body);
         Self {
             key: begun.key,
-            body: BodyReader::new(body),
+            body: BodyReader::new(body, begun.assignment.exchange.streamed.as_ref()),
             response: ResponseState::new(begun),
             is_gone: false,
         }
@@ -128,6 +128,10 @@ impl HttpRequest {
         Ok(match self.body.next(py, self.key, loader)? {
             BodyPiece::Here(data, has_more) => Some(HttpEvent::Body(data, has_more)),
             BodyPiece::Awaited => None,
+            BodyPiece::Broken => {
+                self.is_gone = true;
+                Some(HttpEvent::Disconnect)
+            }
             BodyPiece::Given if self.response.is_over() || self.is_gone => {
                 Some(HttpEvent::Disconnect)
             }

@@ -1,4 +1,4 @@
-//! A request's body as events: pieces of at most 64 KB, from memory or from its file.
+//! A request's body as events: pieces of at most 64 KB, from memory, from its file or while they arrive.
 //!
 //! A file is read by a thread that may wait for a disk: its answer comes as an event of the loop.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use server::exchange::{Body, BodyFile};
+use server::exchange::{Body, BodyFile, BodyStream, StreamPiece};
 use server::pool::FileLoader;
 
 /// Bytes of a body in one event.
@@ -23,6 +23,8 @@ pub(super) enum BodyReader {
         offset: u64,
         piece: FilePiece,
     },
+    /// While it arrives.
+    Stream(Arc<BodyStream>),
     /// All was given.
     Given,
 }
@@ -42,10 +44,15 @@ pub(super) enum BodyPiece<'py> {
     Awaited,
     /// All was given.
     Given,
+    /// The rest will not come.
+    Broken,
 }
 
 impl BodyReader {
-    pub(super) fn new(body: Body) -> Self {
+    pub(super) fn new(body: Body, streamed: Option<&Arc<BodyStream>>) -> Self {
+        if let Some(streamed) = streamed {
+            return Self::Stream(Arc::clone(streamed));
+        }
         match body {
             Body::Empty => Self::Memory(Vec::new(), 0),
             Body::Memory(data) => Self::Memory(data, 0),
@@ -88,6 +95,14 @@ impl BodyReader {
                 FilePiece::Missing => {
                     loader.read_body(key, file, *offset, *bytes);
                     return Ok(BodyPiece::Awaited);
+                }
+            },
+            Self::Stream(stream) => match stream.take() {
+                StreamPiece::Here(data, has_more) => (PyBytes::new(py, &data), has_more),
+                StreamPiece::Awaited => return Ok(BodyPiece::Awaited),
+                StreamPiece::Broken => {
+                    *self = Self::Given;
+                    return Ok(BodyPiece::Broken);
                 }
             },
             Self::Given => return Ok(BodyPiece::Given),

@@ -230,6 +230,12 @@ impl LoopWorker {
             inbox: Arc::clone(&self.inbox),
             key,
         });
+        if let Some(body) = &assignment.exchange.streamed {
+            body.observe(StreamObserver {
+                inbox: Arc::clone(&self.inbox),
+                key,
+            });
+        }
         if stream.ownership.is_revoked() {
             // Its driver may have been too early to find the observer.
             self.inbox.send(LoopEvent::ClientGone(key));
@@ -261,7 +267,7 @@ impl LoopWorker {
             pool,
             ..
         } = ended;
-        unobserve(&assignment);
+        unobserve(&mut assignment);
         let responder = &mut self.pools[pool].responder;
         let ended = responder.conclude(&mut assignment, result);
         responder.pool.count_ended(&assignment.exchange);
@@ -298,7 +304,7 @@ impl LoopWorker {
             pool,
             ..
         } = left;
-        unobserve(&assignment);
+        unobserve(&mut assignment);
         let responder = &mut self.pools[pool].responder;
         let Assignment { exchange, writer } = &mut assignment;
         let has_head = writer.head_is_sent();
@@ -359,9 +365,13 @@ impl LoopWorker {
     }
 }
 
-/// Before the stream may be another exchange's.
-fn unobserve(assignment: &Assignment) {
+/// Before the stream may be another exchange's. No more of the body is taken.
+fn unobserve(assignment: &mut Assignment) {
     assignment.writer.stream().expect(HAS_STREAM).unobserve();
+    if let Some(body) = assignment.exchange.streamed.take() {
+        body.leave();
+        assignment.exchange.record.request_bytes += body.received_bytes();
+    }
 }
 
 impl Drop for LoopWorker {

@@ -29,16 +29,17 @@ use telemetry::{Ending, Nanos, Stamp};
 
 use super::body::{IncomingBody, NoBody};
 use super::h2;
-use super::offloaded::{Offloaded, StillOpen};
+use super::offloaded::{Interrupted, Offloaded, StillOpen};
 use super::proxied::NoProxyHeader;
 use super::send::{ResponseSender, SendMonitor};
+use super::streamed::{StreamedBody, is_streamed};
 use super::websocket::UpgradedConnection;
 use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
-use crate::exchange::{Exchange, ExchangeRecord};
+use crate::exchange::{BodyStream, Exchange, ExchangeRecord};
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, Rest};
@@ -71,6 +72,8 @@ enum Step {
     /// Let the other connections have their turn, then receive.
     Pause,
     Body(Box<IncomingBody>),
+    /// Its application takes the body while it arrives.
+    Streamed(Box<Exchange>),
     Pool(Box<Exchange>),
     LookUp(Box<Unfinished<Box<Lookup>>>),
     Send(Box<Unfinished<Parts>>),
@@ -133,6 +136,7 @@ impl H1 {
                 // A task is as large as its largest step, however long it idles: the rare ones live
                 // outside of it.
                 Step::Body(incoming) => Box::pin(self.receive_body(incoming)).await,
+                Step::Streamed(exchange) => Box::pin(self.offload_streamed(exchange)).await,
                 Step::Pool(exchange) => self.offload(exchange).await,
                 Step::LookUp(lookup) => Box::pin(self.look_up(lookup)).await,
                 Step::Send(sending) => Box::pin(self.send_rest(sending)).await,
@@ -419,6 +423,9 @@ impl H1 {
         };
         match begun {
             Begun::Offload(exchange) if !has_body => Step::Pool(exchange),
+            Begun::Offload(exchange) if is_streamed(&self.connection.driver, &exchange) => {
+                Step::Streamed(exchange)
+            }
             Begun::Offload(exchange) => {
                 match IncomingBody::new(exchange, self.connection.driver.config()) {
                     Ok(incoming) => Step::Body(Box::new(incoming)),
@@ -612,6 +619,71 @@ impl H1 {
                 let (mut request, reply) = offloaded.overdue();
                 self.respond(&mut request, reply, Then::Linger, telemetry::now())
             }
+        }
+    }
+
+    /// Hands an exchange to its pool whose body is still arriving, and waits for both of its ends.
+    async fn offload_streamed(&mut self, mut exchange: Box<Exchange>) -> Step {
+        if exchange.head().index.expect_continue
+            && self.buffer.is_empty()
+            && let Err(stop) = self.invite().await
+        {
+            self.connection
+                .end_unanswered((&*exchange).into(), stop.ending);
+            return Step::Then(Then::Close);
+        }
+        let connection = &self.connection;
+        let input = std::mem::take(&mut self.buffer);
+        let body = BodyStream::new(&self.stream);
+        let config = connection.driver.config();
+        let mut streamed = match StreamedBody::new(&mut exchange, body, config, &input) {
+            Ok(streamed) => streamed,
+            Err(refusal) => {
+                return self.refuse(&mut (&*exchange).into(), refusal.into(), Then::Linger);
+            }
+        };
+        if streamed.is_done() {
+            self.buffer = streamed.rest;
+            return Step::Pool(exchange);
+        }
+        let offloaded = match Offloaded::admit(connection, &self.stream, &mut exchange) {
+            Ok(offloaded) => offloaded,
+            Err(refusal) => return self.refuse(&mut (&*exchange).into(), refusal, Then::Linger),
+        };
+        let stream = Some(Arc::clone(&self.stream));
+        let keep_alive = exchange.head().index.keep_alive;
+        let mut to = self.destination(stream, exchange.record.route, keep_alive);
+        if connection.transport.plain_socket().is_none() {
+            // The driver reads meanwhile, and a TLS session is one thread's at a time.
+            to.direct = None;
+        }
+        offloaded
+            .hand_over(Job { to, exchange }, WakePolicy::Return)
+            .await;
+        let ended = offloaded.run_with(&mut streamed).await;
+        match ended {
+            Ok(Then::Receive) => {}
+            Ok(Then::Leave) if !streamed.is_done() => return Step::Then(Then::Linger),
+            Ok(then) => return Step::Then(then),
+            Err(Interrupted::Refused(refusal)) => {
+                let mut request = offloaded.refused();
+                return self.refuse(&mut request, refusal, Then::Linger);
+            }
+            Err(Interrupted::Cut(stop)) => return Step::Then(offloaded.cut(stop)),
+            Err(Interrupted::Other(StillOpen::Overdue)) => {
+                let (mut request, reply) = offloaded.overdue();
+                return self.respond(&mut request, reply, Then::Linger, telemetry::now());
+            }
+            // A handshake has no body.
+            Err(Interrupted::Other(StillOpen::WebSocket(_))) => return Step::Then(Then::Close),
+        }
+        match connection.discard(&mut streamed).await {
+            true => {
+                self.arrived = streamed.moved();
+                self.buffer = streamed.rest;
+                Step::Then(Then::Receive)
+            }
+            false => Step::Then(Then::Linger),
         }
     }
 

@@ -13,6 +13,7 @@ mod body;
 mod offloaded;
 mod proxied;
 mod send;
+mod streamed;
 
 mod h1;
 mod h2;
@@ -26,7 +27,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use files::{FileAnswer, Lookup, Reply};
 use http::{HeadView, RequestHead};
@@ -49,6 +50,7 @@ use crate::response::{Destination, Parts, Progress, ResponseEnd};
 use crate::service::{self, Backend};
 use crate::transport::Transport;
 use ipc::stats::{Doing, Timeout};
+use streamed::StreamedBody;
 
 /// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
 /// refusal instead of a reset.
@@ -253,6 +255,20 @@ impl Connection {
         }
     }
 
+    /// Receives the rest of a body whose response is out, and throws it away; whether that was all of it, within the
+    /// bounds of `linger`. Its connection lives on.
+    async fn discard(&self, body: &mut StreamedBody) -> bool {
+        body.body.leave();
+        let linger = Duration::from_nanos(self.driver.config().timeouts.linger.0);
+        let until = body.body.received_bytes() + LINGER_BYTES_MAX as u64;
+        let received = poll_fn(|context| match body.poll(self, context) {
+            Poll::Pending if body.body.received_bytes() > until => Poll::Ready(false),
+            received => received.map(|received| received.is_ok()),
+        });
+        let received = tokio::time::timeout(linger, self.unless_cut(received)).await;
+        matches!(received, Ok(Ok(true)))
+    }
+
     /// Waits for work that may take as long as it wants, but not longer than this driver.
     pub(crate) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut work = pin!(work);
@@ -320,6 +336,7 @@ impl Connection {
                     head: Arc::new(RequestHead::take(head)),
                     rewritten,
                     body: Body::Empty,
+                    streamed: None,
                     ends,
                     permit,
                     record: *record,

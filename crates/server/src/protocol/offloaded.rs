@@ -6,6 +6,7 @@
 //! connection of one stream at a time; a protocol of many streams has its own.
 
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -14,9 +15,12 @@ use http::RequestHead;
 use logging::Level;
 use telemetry::{Ending, Nanos, Stamp};
 
+use super::body::NoBody;
 use super::send::{LOOK, ResponseSender};
+use super::streamed::StreamedBody;
 use super::{Connection, ReceivedRequest, Stop, Then, Woken};
 use crate::exchange;
+use crate::exchange::BodyEnd;
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
 use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
@@ -44,6 +48,15 @@ pub(crate) struct Offloaded<'a> {
     pub(crate) record: ExchangeRecord,
     /// How long the application may take.
     timeout: Option<Nanos>,
+}
+
+/// How the run of an exchange ends whose body is still arriving, without a response of its worker.
+pub(crate) enum Interrupted {
+    /// The body breaks a rule, and nothing of a response has started.
+    Refused(Refusal),
+    /// The body breaks a rule, and a part of a response has left.
+    Cut(Stop),
+    Other(StillOpen),
 }
 
 /// How an exchange goes on that its worker has not ended by a response.
@@ -115,6 +128,61 @@ impl<'a> Offloaded<'a> {
                 self.end_early(stop, sent_bytes)
             }
         })
+    }
+
+    /// As `run`, while the body is still arriving.
+    pub(crate) async fn run_with(&self, body: &mut StreamedBody) -> Result<Then, Interrupted> {
+        let mut run = pin!(self.run(WakePolicy::Return));
+        let mut is_receiving = true;
+        poll_fn(|context| {
+            if is_receiving && let Poll::Ready(received) = body.poll(self.connection, context) {
+                is_receiving = false;
+                if let Err(no_body) = received {
+                    body.body.end(BodyEnd::Broken);
+                    if let Some(interrupted) = self.break_off(no_body) {
+                        return Poll::Ready(Err(interrupted));
+                    }
+                }
+            }
+            run.as_mut().poll(context).map_err(Interrupted::Other)
+        })
+        .await
+    }
+
+    /// The body does not come to its end: the application hears that the client is gone. Gives what ends the exchange,
+    /// if the application does not.
+    fn break_off(&self, no_body: NoBody) -> Option<Interrupted> {
+        let refusal = match no_body {
+            NoBody::Refused(refusal) => refusal,
+            NoBody::Ended(_) => {
+                self.stream.client_left();
+                return None;
+            }
+        };
+        let Some(started) = self.stream.ownership.revoke() else {
+            // The response is the driver's to send by now, or is out: the connection ends with it.
+            self.stream.client_left();
+            return None;
+        };
+        self.stream.set_overdue();
+        Some(match started {
+            ResponseStarted::No => Interrupted::Refused(refusal),
+            ResponseStarted::Yes => Interrupted::Cut(Stop::cut(refusal.cause)),
+        })
+    }
+
+    /// Ends an exchange of which a part of the response has left.
+    pub(crate) fn cut(&self, stop: Stop) -> Then {
+        // The worker may still be sending: no orderly end may follow what it has sent.
+        self.connection.transport.reset_on_close();
+        self.end_early(stop, self.stream.sent_bytes())
+    }
+
+    /// The request of an exchange that is refused although a worker has it.
+    pub(crate) fn refused(&self) -> ReceivedRequest<'_> {
+        let head = self.head.view();
+        let record = self.record_at(telemetry::now());
+        ReceivedRequest { head, record }
     }
 
     /// The WebSocket connection that the application has accepted in the place of a response.

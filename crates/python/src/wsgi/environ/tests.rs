@@ -19,6 +19,7 @@ fn exchange(head: &str) -> Exchange {
         })),
         rewritten: None,
         body: Body::Empty,
+        streamed: None,
         permit: None,
         ends: Arc::new(Ends {
             client_host: "192.0.2.7".into(),

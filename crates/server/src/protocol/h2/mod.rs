@@ -27,6 +27,7 @@ mod stream;
 mod offloaded;
 mod resets;
 mod send;
+mod upload;
 mod websocket;
 
 mod connection;

@@ -38,6 +38,7 @@ impl StreamTask {
             Err(stop) => return connection.end_unanswered((&*exchange).into(), stop.ending),
         };
         let shared = Arc::new(StreamShared::default());
+        self.begin_upload(&mut exchange, &shared);
         let mut offloaded = match Offloaded::admit(connection, &shared, &mut exchange) {
             Ok(offloaded) => offloaded,
             Err(refusal) => return self.refuse((&*exchange).into(), refusal).await,

@@ -1,6 +1,7 @@
 //! One stream: a request from its decoded head to the end of its response. What is answered on the spot needs no task;
 //! all else is a future of its own in the connection's task. Every stream ends in one record.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,10 +19,12 @@ use telemetry::{Ending, ResetBy, Stamp};
 use super::fields;
 use super::mux::{EndedHead, StreamMux};
 use super::stream_table::StreamSlot;
+use super::upload::Upload;
 use crate::driver::Driver;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{Exchange, ExchangeRecord, Permit};
 use crate::protocol::body::{IncomingBody, NoBody};
+use crate::protocol::streamed::is_streamed;
 use crate::protocol::{Begun, ReceivedRequest, Stop, Woken};
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, ResponseHead, Rest};
@@ -36,6 +39,8 @@ pub(super) struct StreamTask {
     pub(super) slot: Rc<StreamSlot>,
     pub(super) respond: SendResponse<Bytes>,
     pub(super) body: Option<RecvStream>,
+    /// The body of a request whose application takes it while it arrives.
+    pub(super) upload: RefCell<Option<Upload>>,
     /// The place of a forwarded client's request that this driver answers.
     pub(super) permit: Option<Permit>,
 }
@@ -82,6 +87,7 @@ impl StreamTask {
             slot: Rc::clone(&slot),
             respond,
             body: (body == BodyState::Open).then(|| request.into_body()),
+            upload: RefCell::new(None),
             permit: None,
         };
         let rest = match line {
@@ -257,6 +263,9 @@ impl StreamTask {
     async fn receive(mut self, exchange: Box<Exchange>) {
         self.enter().await;
         let mux = Rc::clone(&self.mux);
+        if is_streamed(&self.driver, &exchange) {
+            return self.offload(exchange).await;
+        }
         let Some(mut body) = self.body.take() else {
             return self.offload(exchange).await;
         };
@@ -389,6 +398,7 @@ impl StreamTask {
         mut look: impl FnMut(&mut Context<'_>) -> Option<T>,
     ) -> Result<T, Woken> {
         let waited = poll_fn(|context| {
+            self.receive_streamed(context);
             if let Some(found) = look(context) {
                 return Poll::Ready(Ok(found));
             }
@@ -416,6 +426,7 @@ impl StreamTask {
 
 impl Drop for StreamTask {
     fn drop(&mut self) {
+        self.break_upload();
         self.mux.leave(self.slot.number);
     }
 }

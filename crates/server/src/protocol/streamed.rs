@@ -1,0 +1,183 @@
+//! A request's body that its application takes while it arrives, on a connection of one stream at a time.
+//!
+//! Decodes what comes and gives it to the `BodyStream`, as long as that takes more. The pace that the client has to keep
+//! holds only while the application does not make it wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{BodyDecoder, BodyFraming};
+use ipc::stats::Timeout;
+use queueing::Pace;
+use telemetry::Stamp;
+
+use super::body::NoBody;
+use super::{Connection, Woken};
+use crate::driver::Driver;
+use crate::exchange::{Body, BodyEnd, BodyStream, Exchange};
+use crate::refusal::Refusal;
+use config::typed::Config;
+
+/// A body of a declared length up to this is received whole, before its application begins: that costs little, and a
+/// slow client costs the application nothing.
+const WHOLE_BYTES_MAX: u64 = 64 << 10;
+/// Reads of one body in one turn, before the others get theirs.
+const READS_A_TURN: usize = 4;
+
+/// A body on its way from the connection to the application.
+pub(super) struct StreamedBody {
+    pub(super) body: Arc<BodyStream>,
+    decoder: BodyDecoder,
+    /// What has come behind the body: the next request.
+    pub(super) rest: Vec<u8>,
+    pace: Pace,
+    moved: Stamp,
+    alarm: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+/// Whether an application takes the body of an exchange while it arrives.
+pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
+    let is_long = match exchange.head().index.body {
+        BodyFraming::Chunked => true,
+        BodyFraming::Length(bytes) => bytes > WHOLE_BYTES_MAX,
+        BodyFraming::None => false,
+    };
+    is_long && !driver.config().asgi.buffers_requests && driver.pool_of(exchange).has_event_loop()
+}
+
+impl StreamedBody {
+    /// Of an exchange whose head is complete; `input` has come behind it. `exchange` gets its body, or what is to give
+    /// it.
+    pub(super) fn new(
+        exchange: &mut Exchange,
+        body: Arc<BodyStream>,
+        config: &Config,
+        input: &[u8],
+    ) -> Result<Self, http::Refusal> {
+        let now = telemetry::now();
+        let timeouts = &config.timeouts;
+        let mut streamed = Self {
+            decoder: BodyDecoder::new(exchange.head().index.body, &config.limits)?,
+            body,
+            rest: Vec::new(),
+            pace: Pace::new(now, timeouts.body, timeouts.body_rate_min),
+            moved: now,
+            alarm: None,
+        };
+        let mut whole = Vec::new();
+        streamed.decode(input, now, |piece| whole.extend_from_slice(piece))?;
+        if streamed.is_done() {
+            exchange.record.request_bytes += streamed.body.received_bytes();
+            if !whole.is_empty() {
+                exchange.body = Body::Memory(whole);
+            }
+        } else {
+            streamed.body.push(whole);
+            exchange.streamed = Some(Arc::clone(&streamed.body));
+        }
+        Ok(streamed)
+    }
+
+    /// Whether all of the body has come.
+    pub(super) fn is_done(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// When bytes of it came last.
+    pub(super) fn moved(&self) -> Stamp {
+        self.moved
+    }
+
+    fn decode(
+        &mut self,
+        input: &[u8],
+        now: Stamp,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), http::Refusal> {
+        let mut used = 0;
+        while !self.decoder.is_done() && used < input.len() {
+            let decoded = self.decoder.decode(&input[used..])?;
+            take(&input[used..][decoded.data]);
+            used += decoded.consumed;
+        }
+        self.rest.extend_from_slice(&input[used..]);
+        self.moved = now;
+        self.body.count(used as u64);
+        self.pace.advance(used as u64, now);
+        Ok(())
+    }
+
+    /// Receives as much as the application takes. Ready once nothing more comes.
+    pub(super) fn poll(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), NoBody>> {
+        for _ in 0..READS_A_TURN {
+            if self.is_done() {
+                self.body.end(BodyEnd::Complete);
+                return Poll::Ready(Ok(()));
+            }
+            let now = telemetry::now();
+            if !self.body.takes_more() {
+                self.pace.hold(now);
+                return Poll::Pending;
+            }
+            self.pace.resume(now);
+            let mut scratch = connection.driver.take_scratch();
+            let read = connection.transport.poll_read(context, &mut scratch.input);
+            let decoded = match read {
+                Poll::Ready(Ok(bytes @ 1..)) => {
+                    let mut piece = Vec::new();
+                    let input = &scratch.input[..bytes];
+                    let decoded = self.decode(input, now, |data| piece.extend_from_slice(data));
+                    self.body.push(piece);
+                    Some(decoded)
+                }
+                _ => None,
+            };
+            connection.driver.put_scratch(scratch);
+            match (decoded, read) {
+                (Some(decoded), _) => decoded?,
+                (None, Poll::Pending) => return self.poll_pace(connection, context),
+                (None, Poll::Ready(Ok(_))) => return Poll::Ready(Err(Woken::End.stop().into())),
+                (None, Poll::Ready(Err(_))) => {
+                    return Poll::Ready(Err(Woken::Failed.stop().into()));
+                }
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Whether the client keeps its pace.
+    fn poll_pace(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), NoBody>> {
+        let now = telemetry::now();
+        let left = self.pace.deadline().since(now);
+        if self.pace.deadline() > now {
+            // A timer of its own: the deadline of the connection is that of the response.
+            let due = tokio::time::Instant::now() + Duration::from_nanos(left.0);
+            let alarm = self
+                .alarm
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+            alarm.as_mut().reset(due);
+            if alarm.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        connection.driver.stats().timed_out(Timeout::Body);
+        let silent = now.since(self.moved);
+        let is_silent = silent >= connection.driver.config().timeouts.body;
+        Poll::Ready(Err(NoBody::Refused(match is_silent {
+            true => Refusal::BODY_SILENT,
+            false => Refusal::BODY_SLOW,
+        })))
+    }
+}

@@ -1,0 +1,220 @@
+"""Bodies of requests that an ASGI application takes while they arrive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from certificates import Authority
+from http2 import Http2
+from raw import Client, CutShort, request
+from serving import APPS, Milepost, until
+
+ZOO = ("upload_zoo:app", "--app-dir", str(APPS))
+CHUNKED = "Transfer-Encoding: chunked"
+END = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def seen(server: Milepost, name: str) -> list[object]:
+    with server.connect() as client:
+        found: list[object] = json.loads(client.ask("GET", f"/seen?{name}").body)
+        return found
+
+
+def has_seen(server: Milepost, name: str, thing: object) -> bool:
+    return until(lambda: thing in seen(server, name))
+
+
+@pytest.fixture(params=["plain", "tls"])
+def server(serve: Callable[..., Milepost], request: pytest.FixtureRequest, tmp_path: Path) -> Milepost:
+    if request.param == "plain":
+        return serve(*ZOO)
+    authority = Authority(tmp_path)
+    return serve(*ZOO, *authority.flags("server", "localhost"), tls=authority.context())
+
+
+def test_pieces_go_back_while_the_body_arrives(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(request("POST", "/echo", CHUNKED))
+        client.send(chunk(b"first"))
+        assert client.head()[0] == 200
+        server.count()
+        assert client.chunk() == b"first"
+        for number in range(20):
+            client.send(chunk(b"%d" % number))
+            assert client.chunk() == b"%d" % number
+        # What comes behind the body is the next request.
+        client.send(END + request("GET", "/seen?nothing"))
+        assert client.chunk() == b""
+        assert client.reply().body == b"[]"
+
+
+def test_an_application_that_takes_nothing_holds_its_client_back(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(request("POST", "/held?slow", "Content-Length: 67108864"))
+        client.sock.settimeout(0.5)
+        sent = 0
+        piece = bytes(1 << 16)
+        try:
+            while sent < 64 << 20:
+                sent += client.sock.send(piece[: (64 << 20) - sent])
+        except TimeoutError:
+            pass
+        # 64 KB of the server's, and what both kernels keep.
+        assert sent < 24 << 20
+        client.sock.settimeout(10)
+        with server.connect() as other:
+            other.ask("GET", "/release?slow")
+        while sent < 64 << 20:
+            sent += client.sock.send(piece[: (64 << 20) - sent])
+        assert client.reply().body == b"67108864"
+
+
+def test_an_application_hears_of_a_client_that_leaves_in_the_middle(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(request("POST", "/count?left", CHUNKED) + chunk(b"a part"))
+        server.count()
+        assert has_seen(server, "left", ["http.request", 6])
+    assert has_seen(server, "left", ["http.disconnect", 0])
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [(b"zz\r\n", 400), (chunk(bytes(60_000)) * 2, 413)],
+)
+def test_a_body_that_breaks_a_rule_is_refused_while_it_arrives(
+    serve: Callable[..., Milepost], sent: bytes, status: int
+) -> None:
+    server = serve(*ZOO, "--body-bytes-max", "100000")
+    with server.connect() as client:
+        client.send(request("POST", "/count?broken", CHUNKED) + chunk(b"good"))
+        assert has_seen(server, "broken", ["http.request", 4])
+        client.send(sent)
+        assert client.reply().status == status
+        assert client.is_closed()
+
+
+def test_a_response_that_has_begun_is_cut_with_its_body(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with server.connect() as client:
+        client.send(request("POST", "/echo", CHUNKED) + chunk(b"good"))
+        assert client.head()[0] == 200
+        server.count()
+        assert client.chunk() == b"good"
+        client.send(b"zz\r\n")
+        with pytest.raises((CutShort, ConnectionResetError)):
+            client.chunk()
+
+
+def test_a_client_that_sends_too_slowly_is_refused(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--body-timeout", "300ms")
+    with server.connect() as client:
+        client.send(request("POST", "/count?silent", CHUNKED) + chunk(b"good"))
+        assert client.reply().status == 408
+        assert client.is_closed()
+
+
+def test_a_short_rest_that_nobody_reads_keeps_the_connection(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(request("POST", "/ignores", CHUNKED) + chunk(b"a"))
+        assert client.reply().status == 403
+        client.send(chunk(b"b") + END + request("GET", "/seen?x"))
+        assert client.reply().body == b"[]"
+
+
+def test_a_long_rest_that_nobody_reads_ends_the_connection(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--linger-timeout", "200ms")
+    with server.connect() as client:
+        client.send(request("POST", "/ignores", "Content-Length: 1000000"))
+        assert client.reply().status == 403
+        assert client.is_closed()
+
+
+def test_a_body_is_received_whole_where_that_is_asked_for(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--request-buffering")
+    with server.connect() as client:
+        client.send(request("POST", "/count?whole", CHUNKED) + chunk(b"first"))
+        assert seen(server, "whole") == []
+        client.send(chunk(b"second") + END)
+        assert client.reply().body == b"11"
+    assert seen(server, "whole") == ["begun", ["http.request", 11]]
+
+
+def test_a_short_body_is_received_whole(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with server.connect() as client:
+        client.send(request("POST", "/count?short", "Content-Length: 11") + b"first")
+        assert seen(server, "short") == []
+        client.send(b"second")
+        assert client.reply().body == b"11"
+    assert seen(server, "short") == ["begun", ["http.request", 11]]
+
+
+def test_the_log_counts_the_bytes_of_the_body(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--access-log-format", "{request_bytes} {status}")
+    with server.connect() as client:
+        head = request("POST", "/count?log", "Content-Length: 300000")
+        client.send(head)
+        client.send(bytes(300_000))
+        assert client.reply().body == b"300000"
+    assert server.stop() == 0
+    assert server.lines == [f"{len(head) + 300_000} 200"]
+
+
+def test_pieces_go_back_over_http2(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        stream = client.begin("/echo", method="POST", ends=False)
+        server.count()
+        response = client.responses[stream]
+        for number in range(20):
+            client.machine.send_data(stream, b"%d," % number)
+            client.flush()
+            client.until(lambda number=number: response.body.endswith(b"%d," % number))
+        client.machine.end_stream(stream)
+        client.flush()
+        assert client.response(stream).is_ended
+        assert client.post("/count?h2", bytes(1 << 20)).body == b"1048576"
+
+
+def test_windows_hold_a_client_back_over_http2(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        stream = client.begin("/held?window", method="POST", ends=False)
+        server.count()
+        sent = 0
+        # Until the window stays shut although others are served.
+        while sent < 16 << 20:
+            room = min(client.machine.local_flow_control_window(stream), 16_384)
+            if room == 0:
+                client.ask("/seen?x")
+                if client.machine.local_flow_control_window(stream) == 0:
+                    break
+                continue
+            client.machine.send_data(stream, bytes(room))
+            client.flush()
+            sent += room
+        assert 64 << 10 <= sent < 4 << 20
+        client.ask("/release?window")
+        client.send_body(stream, bytes(1 << 20))
+        assert client.response(stream).body == b"%d" % (sent + (1 << 20))
+
+
+def test_a_body_over_http2_that_is_not_as_long_as_declared_breaks(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        stream = client.begin("/count?length", ("content-length", "100000"), method="POST", ends=False)
+        server.count()
+        client.machine.send_data(stream, b"short")
+        client.flush()
+        assert has_seen(server, "length", ["http.request", 5])
+        client.machine.end_stream(stream)
+        client.flush()
+        assert has_seen(server, "length", ["http.disconnect", 0])
