@@ -491,3 +491,45 @@ def test_an_application_on_a_unix_socket(serve, tmp_path: Path) -> None:
         scope = json.loads(client.ask("GET", "/scope").body)["scope"]
         assert scope["client"] is None
         assert scope["server"] == [str(path), None]
+
+
+BLOCKS = """
+import asyncio
+import time
+
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    if scope["path"] == "/blocks":
+        open("blocks", "w").close()
+        time.sleep(0.5)
+    if scope["path"] == "/waits":
+        await asyncio.sleep(0.01)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+def test_the_log_says_what_each_request_took_of_the_loop(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    (tmp_path / "blocks_app.py").write_text(BLOCKS)
+    server = serve("blocks_app:app", "--app-dir", str(tmp_path), "--access-log-format", "json")
+    with server.connect() as client, server.connect() as other:
+        assert client.ask("GET", "/waits").status == 200
+        client.send(request("GET", "/blocks"))
+        assert until((server.folder / "blocks").exists)
+        other.send(request("GET", "/victim"))
+        assert client.reply().status == 200
+        assert other.reply().status == 200
+        assert client.ask("GET", "/after").status == 200
+    assert server.stop() == 0
+    lines = {line["target"]: line for line in map(json.loads, server.lines)}
+    assert {target: line["steps"] for target, line in lines.items()} == {
+        "/waits": 2,
+        "/blocks": 1,
+        "/victim": 1,
+        "/after": 1,
+    }
+    assert lines["/blocks"]["longest"] >= 0.5 and lines["/blocks"]["busy"] >= 0.5
+    assert lines["/victim"]["blocked_by"] == lines["/blocks"]["id"]
+    assert "blocked_by" not in lines["/after"] and "blocked_by" not in lines["/blocks"]
+    assert all(line["loop"] <= line["queue"] for line in lines.values())

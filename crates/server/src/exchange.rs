@@ -25,7 +25,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
-use telemetry::{Ending, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts, WebSocketFacts};
+use telemetry::{
+    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts, WebSocketFacts,
+};
 
 use crate::blocking_pool::BlockingPool;
 use crate::sync::invariant;
@@ -78,6 +80,8 @@ pub struct ExchangeRecord {
     pub stream: StreamFacts,
     /// The WebSocket connection that it became.
     pub websocket: WebSocketFacts,
+    /// Its steps on an event loop.
+    pub event_loop: LoopFacts,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.
@@ -502,6 +506,7 @@ impl Recorder {
             queued: ended.queued,
             stream: ended.stream,
             websocket: ended.websocket,
+            event_loop: ended.event_loop,
             client: ends.client_host.as_bytes(),
             peer: ends.peer_host.as_bytes(),
             status: ended.status,

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+mod loop_facts;
 mod nearest;
 mod path;
 mod percentile;
@@ -21,6 +22,7 @@ mod tls_record;
 mod websocket_facts;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
+pub use loop_facts::LoopFacts;
 pub use nearest::nearest;
 pub use path::{folded_segment, push_folded};
 pub use percentile::{nearest_rank, share_of_rank};

@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Histogram, Nanos, ResetBy, Stamp, StreamFacts, WebSocketFacts};
+use crate::{Histogram, LoopFacts, Nanos, ResetBy, Stamp, StreamFacts, WebSocketFacts};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -296,6 +296,8 @@ pub struct Record<'a> {
     pub stream: StreamFacts,
     /// The WebSocket connection that it became.
     pub websocket: WebSocketFacts,
+    /// Its steps on an event loop.
+    pub event_loop: LoopFacts,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
@@ -350,6 +352,7 @@ impl Default for Record<'_> {
             queued: Queued::default(),
             stream: StreamFacts::default(),
             websocket: WebSocketFacts::default(),
+            event_loop: LoopFacts::default(),
             wall_arrived_ns: 0,
             client: b"",
             peer: b"",
@@ -376,7 +379,7 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 10 * 8 + 6 * 4 + 5 * 2 + 3 + STRINGS_LEN * 2;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 3 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 13;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
@@ -497,6 +500,11 @@ impl<'a> Record<'a> {
             self.stream.blocked_connection.0,
             self.websocket.received,
             self.websocket.sent,
+            self.event_loop.wait.0,
+            self.event_loop.busy.0,
+            self.event_loop.longest.0,
+            // No exchange has the last number there is.
+            self.event_loop.blocked_by.unwrap_or(u64::MAX),
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
@@ -511,6 +519,7 @@ impl<'a> Record<'a> {
             worker,
             stream.number,
             stream.reset_code,
+            self.event_loop.steps,
         ] {
             put(&mut fixed, &mut at, number.to_le_bytes());
         }
@@ -561,6 +570,7 @@ impl Fixed<'_> {
         let [wall_arrived_ns, body_bytes, sent_bytes, request_bytes] = self.u64s();
         let [id, before, blocked_stream, blocked_connection] = self.u64s();
         let [received, sent] = self.u64s();
+        let [wait, busy, longest, blocked_by] = self.u64s();
         let mut record = Record {
             wall_arrived_ns,
             body_bytes,
@@ -584,6 +594,13 @@ impl Fixed<'_> {
                 reset_code: self.u32(),
                 blocked_stream: Nanos(blocked_stream),
                 blocked_connection: Nanos(blocked_connection),
+            },
+            event_loop: LoopFacts {
+                wait: Nanos(wait),
+                steps: self.u32(),
+                busy: Nanos(busy),
+                longest: Nanos(longest),
+                blocked_by: (blocked_by != u64::MAX).then_some(blocked_by),
             },
             status: self.u16(),
             route: self.u16(),

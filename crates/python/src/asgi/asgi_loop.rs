@@ -19,6 +19,7 @@ use super::awaitable::Sent;
 use super::protocol::ProtocolKind;
 use super::request_task::RequestTask;
 use super::scope::Scopes;
+use super::step_meter::OverlongStep;
 use super::step_watch::StepWatch;
 use crate::trace;
 
@@ -43,6 +44,8 @@ pub(super) struct AsgiLoop {
     context: Py<PyAny>,
     scopes: Mutex<Scopes>,
     tasks: Mutex<HashMap<u64, Py<RequestTask>>>,
+    /// The last step that has blocked the loop for long.
+    overlong: Mutex<Option<OverlongStep>>,
     look: Mutex<LookState>,
     sent: Py<Sent>,
     /// What is known of the step that runs; `None` where long steps are not logged.
@@ -105,6 +108,7 @@ impl AsgiLoop {
             context,
             scopes: Mutex::new(scopes),
             tasks: Mutex::default(),
+            overlong: Mutex::default(),
             look: Mutex::default(),
             sent: Py::new(py, Sent)?,
             watch,
@@ -126,6 +130,21 @@ impl AsgiLoop {
     /// The result of a `send()` that need not wait.
     pub(super) fn sent<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.sent.bind(py).clone().into_any()
+    }
+
+    /// Whether a step that took so long has blocked the loop.
+    pub(super) fn is_overlong(&self, took: Nanos) -> bool {
+        let watch = self.watch.as_deref();
+        watch.is_some_and(|watch| watch.is_overlong(took))
+    }
+
+    pub(super) fn note_overlong(&self, step: OverlongStep) {
+        *locked(&self.overlong) = Some(step);
+    }
+
+    /// The last step that has blocked the loop for long.
+    pub(super) fn overlong(&self) -> Option<OverlongStep> {
+        *locked(&self.overlong)
     }
 
     /// Logs a step that has blocked the loop since then.

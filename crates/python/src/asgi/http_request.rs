@@ -16,6 +16,7 @@ use server::exchange::ExchangeName;
 use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment};
 use server::response::Taken;
+use telemetry::{LoopFacts, Stamp};
 
 use super::asgi_loop::AsgiLoop;
 use super::request_body::{BodyPiece, BodyReader};
@@ -79,11 +80,19 @@ impl HttpRequest {
         }
     }
 
-    /// The first step of the task begins.
-    pub(super) fn begin(&mut self) {
-        if let Some(begun) = self.response.assignment() {
-            let phases = &mut begun.assignment.exchange.record.phases;
-            phases.started = telemetry::now().max(phases.started);
+    /// The first step of the task begins at `now`: when the loop took the exchange, and since when it waited.
+    pub(super) fn begin(&mut self, now: Stamp) -> Option<(Stamp, Stamp)> {
+        let begun = self.response.assignment()?;
+        let phases = &mut begun.assignment.exchange.record.phases;
+        let taken = phases.started;
+        phases.started = now.max(taken);
+        Some((taken, phases.queued))
+    }
+
+    /// The steps of the task, as far as its exchange is still here.
+    pub(super) fn note(&mut self, facts: LoopFacts) {
+        if let Some(own) = self.response.assignment() {
+            own.assignment.exchange.record.event_loop = facts;
         }
     }
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use server::exchange::ExchangeName;
 use server::pool::{FileLoader, LoopAssignment};
+use telemetry::LoopFacts;
 
 use super::asgi_loop::AsgiLoop;
 use super::http_request::{HttpEvent, HttpRequest, HttpSend, Sending, TaskEnd};
@@ -50,6 +51,14 @@ impl Protocol {
         match self {
             Self::Http(request) => request,
             Self::WebSocket(connection) => connection.handshake(),
+        }
+    }
+
+    /// The steps of the task, for the record.
+    pub(super) fn note(&mut self, facts: LoopFacts) {
+        match self {
+            Self::Http(request) => request.note(facts),
+            Self::WebSocket(connection) => connection.note(facts),
         }
     }
 

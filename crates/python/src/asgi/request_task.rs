@@ -15,12 +15,14 @@ use pyo3::types::{PyDict, PyString};
 use pyo3::{ffi, intern};
 use server::exchange::ExchangeName;
 use server::pool::{LoopAssignment, LoopEvent};
+use telemetry::Stamp;
 
 use super::ClientDisconnected;
 use super::asgi_loop::AsgiLoop;
 use super::awaitable::{Awaited, Wait};
 use super::http_request::{Sending, TaskEnd};
 use super::protocol::{Protocol, ProtocolKind};
+use super::step_meter::{OverlongStep, StepMeter};
 use super::websocket_connection::NotTaken;
 use crate::wsgi::type_name;
 use crate::{fork, trace};
@@ -38,6 +40,9 @@ struct TaskState {
     program: Program,
     task: Option<Py<PyAny>>,
     protocol: Protocol,
+    meter: StepMeter,
+    /// Number of the exchange.
+    number: u64,
     /// The task was cancelled by the server.
     is_cancelled: bool,
     is_overdue: bool,
@@ -72,7 +77,9 @@ impl RequestTask {
             state: Mutex::new(TaskState {
                 program: Program::New(scope),
                 task: None,
+                number: begun.assignment.exchange.record.id.number(),
                 protocol: Protocol::new(kind, begun),
+                meter: StepMeter::default(),
                 is_cancelled: false,
                 is_overdue: false,
                 receiver: None,
@@ -218,13 +225,17 @@ impl RequestTask {
             }
         };
         let watch = own.event_loop.get().watch.as_deref();
+        let began = telemetry::now();
+        own.state().meter.begin(began);
         if let Some(watch) = watch {
-            watch.begin(own.key);
+            watch.begin(own.key, began);
         }
         let ran = steps.and_then(|steps| Ok((input.run(&steps)?, steps)));
+        let now = telemetry::now();
         if let Some(watch) = watch {
             watch.end();
         }
+        own.end_step(began, now);
         let (result, steps) = match ran {
             Ok((step, steps)) => (Ok(step), Some(steps)),
             Err(error) => (Err(error), None),
@@ -240,6 +251,21 @@ impl RequestTask {
             }
             (Ok(_), _) => own.end(this, Ok(())),
             (Err(error), _) => own.end(this, Err(error)),
+        }
+    }
+
+    fn end_step(&self, began: Stamp, now: Stamp) {
+        let mut state = self.state();
+        let took = state.meter.end(now);
+        let number = state.number;
+        drop(state);
+        let event_loop = self.event_loop.get();
+        if event_loop.is_overlong(took) {
+            event_loop.note_overlong(OverlongStep {
+                number,
+                began,
+                ended: now,
+            });
         }
     }
 
@@ -263,7 +289,15 @@ impl RequestTask {
 
     /// The first step begins.
     fn begin(&self) {
-        self.state().protocol.request().begin();
+        let now = telemetry::now();
+        let overlong = self.event_loop.get().overlong();
+        let mut state = self.state();
+        if let Some((taken, queued)) = state.protocol.request().begin(now) {
+            let blocked_by = overlong.filter(|step| step.has_blocked(queued, now));
+            state
+                .meter
+                .start(taken, now, blocked_by.map(|step| step.number));
+        }
     }
 
     /// Calls the application, and gives what has its steps.
@@ -304,6 +338,7 @@ impl RequestTask {
         state.program = Program::Ended;
         let task = state.task.take();
         let waiting = [state.receiver.take(), state.sender.take()];
+        state.note_steps();
         let end = TaskEnd {
             fault: text,
             is_cancelled: state.is_cancelled,
@@ -334,6 +369,12 @@ impl RequestTask {
 }
 
 impl TaskState {
+    /// The record has the steps until now: its exchange may leave with what follows.
+    fn note_steps(&mut self) {
+        let facts = self.meter.facts(telemetry::now());
+        self.protocol.note(facts);
+    }
+
     /// The waiting `receive()`, if there is an event for it.
     fn take_receiver(&mut self) -> Option<Py<PyAny>> {
         self.receiver.take_if(|_| self.protocol.has_event())
@@ -383,6 +424,7 @@ impl RequestTask {
         let send = own.kind.read(kind.to_cow()?.as_ref(), event)?;
         let mut state = own.state();
         let is_overdue = state.is_overdue;
+        state.note_steps();
         let sending = state.protocol.send(send, is_overdue, own.event_loop.get());
         let sending = sending.map_err(|not_taken| match not_taken {
             NotTaken::Wrong(text) => PyRuntimeError::new_err(text),

@@ -40,11 +40,16 @@ impl StepWatch {
         }
     }
 
+    /// Whether a step that took so long is logged.
+    pub(super) fn is_overlong(&self, took: Nanos) -> bool {
+        took >= self.limit
+    }
+
     /// Loop: a step begins.
-    pub(super) fn begin(&self, key: u64) {
+    pub(super) fn begin(&self, key: u64, now: Stamp) {
         self.key.store(key, Ordering::Relaxed);
         // Sequentially consistent, as in `wait`: either this sees that the thread parks, or the thread sees the step.
-        self.since.store(telemetry::now().0, Ordering::SeqCst);
+        self.since.store(now.0, Ordering::SeqCst);
         if self.is_parked.load(Ordering::SeqCst) {
             self.wake();
         }

@@ -19,6 +19,7 @@ use server::exchange::ExchangeName;
 use server::fault::Fault;
 use server::pool::{LoopAssignment, WebSocketAssignment};
 use server::websocket::{SendFault, WebSocketInput};
+use telemetry::LoopFacts;
 
 use super::asgi_loop::AsgiLoop;
 use super::http_request::{HttpRequest, HttpSend, Sending, TaskEnd, bytes_of};
@@ -89,6 +90,14 @@ impl WebSocketConnection {
 
     pub(super) fn handshake(&mut self) -> &mut HttpRequest {
         &mut self.handshake
+    }
+
+    /// The steps of the task, for the record.
+    pub(super) fn note(&mut self, facts: LoopFacts) {
+        match &mut self.stage {
+            ConnectionStage::Open(open) => open.note(facts),
+            _ => self.handshake.note(facts),
+        }
     }
 
     /// What the exchange is called in the log.

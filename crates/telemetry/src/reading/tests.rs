@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::tests::check_cases;
 use crate::{
-    Ending, Form, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts, Style, Template,
-    WebSocketFacts, Writer, made_id,
+    Ending, Form, LoopFacts, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts, Style,
+    Template, WebSocketFacts, Writer, made_id,
 };
 use proptest::prelude::*;
 
@@ -128,6 +128,7 @@ impl Facts {
                 number: u32::from(route),
                 ..StreamFacts::default()
             },
+            event_loop: LoopFacts::default(),
             websocket: WebSocketFacts::default(),
             wall_arrived_ns: self.wall_us * 1_000,
             client: text(0),

@@ -139,6 +139,13 @@ mod records {
                 blocked_stream: Nanos(23),
                 blocked_connection: Nanos(24),
             },
+            event_loop: LoopFacts {
+                wait: Nanos(1 << 41),
+                steps: u32::MAX,
+                busy: Nanos(1 << 42),
+                longest: Nanos(1 << 43),
+                blocked_by: Some(0),
+            },
             websocket: WebSocketFacts {
                 received: 1 << 40,
                 sent: 7,

@@ -9,7 +9,7 @@ use super::escape::{or_dash, push_bare, push_quoted};
 use super::names::Known;
 use crate::record::NO_POOL;
 use crate::record::WholeMicros;
-use crate::{Ending, Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
+use crate::{Ending, LoopFacts, Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
 
 /// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.
 pub(super) fn common(record: &Record<'_>, date: &mut DateText, out: &mut Vec<u8>) {
@@ -66,6 +66,7 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     queued(&record.queued, out);
     stream(&record.stream, out);
     websocket(&record.websocket, out);
+    event_loop(&record.event_loop, names, out);
     if spans.cpu.0 > 0 {
         out.extend_from_slice(b" cpu=");
         push_seconds(out, spans.cpu.0 / 1_000);
@@ -162,6 +163,27 @@ fn stream(stream: &StreamFacts, out: &mut Vec<u8>) {
             out.extend_from_slice(key);
             push_seconds(out, blocked_us);
         }
+    }
+}
+
+fn event_loop(event_loop: &LoopFacts, names: &super::names::Known, out: &mut Vec<u8>) {
+    if event_loop.steps == 0 {
+        return;
+    }
+    out.extend_from_slice(b" loop=");
+    push_seconds(out, event_loop.wait.0 / 1_000);
+    out.extend_from_slice(b" steps=");
+    push_u64(out, u64::from(event_loop.steps));
+    for (key, span) in [
+        (&b" busy="[..], event_loop.busy),
+        (b" longest=", event_loop.longest),
+    ] {
+        out.extend_from_slice(key);
+        push_seconds(out, span.0 / 1_000);
+    }
+    if let Some(other) = event_loop.blocked_by {
+        out.extend_from_slice(b" blocked_by=");
+        out.extend_from_slice(&names.made(other));
     }
 }
 

@@ -8,7 +8,7 @@ use super::digits::{push_seconds, push_u64};
 use super::escape::push_json;
 use super::names::Known;
 use crate::record::WholeMicros;
-use crate::{Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
+use crate::{LoopFacts, Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
 
 /// Appends the object of `record`; the names are escaped already.
 pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, out: &mut Vec<u8>) {
@@ -42,6 +42,7 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     queued(&record.queued, out);
     stream(&record.stream, out);
     websocket(&record.websocket, out);
+    event_loop(&record.event_loop, names, out);
     text(out, b",\"end\":\"", record.ending.text().as_bytes());
     if let Some(tls) = TlsRecord::parse(record.tls) {
         handshake(&tls, out);
@@ -112,6 +113,20 @@ fn stream(stream: &StreamFacts, out: &mut Vec<u8>) {
         b",\"blocked_connection\":",
         stream.blocked_connection.0 / 1_000,
     );
+}
+
+/// Only of an exchange that ran on one.
+fn event_loop(event_loop: &LoopFacts, names: &super::names::Known, out: &mut Vec<u8>) {
+    if event_loop.steps == 0 {
+        return;
+    }
+    seconds(out, b",\"loop\":", event_loop.wait.0 / 1_000);
+    number(out, b",\"steps\":", u64::from(event_loop.steps));
+    seconds(out, b",\"busy\":", event_loop.busy.0 / 1_000);
+    seconds(out, b",\"longest\":", event_loop.longest.0 / 1_000);
+    if let Some(other) = event_loop.blocked_by {
+        text(out, b",\"blocked_by\":\"", &names.made(other));
+    }
 }
 
 /// Only of an exchange that became a WebSocket connection.

@@ -6,7 +6,9 @@ mod forged;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::{Ending, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts, WebSocketFacts};
+use crate::{
+    Ending, LoopFacts, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts, WebSocketFacts,
+};
 
 const SAMPLE: Record<'static> = Record {
     id: 0x9e37_79b9_7f4a_7c15,
@@ -34,6 +36,13 @@ const SAMPLE: Record<'static> = Record {
         reset_code: 0,
         blocked_stream: Nanos::ZERO,
         blocked_connection: Nanos::ZERO,
+    },
+    event_loop: LoopFacts {
+        wait: Nanos::ZERO,
+        steps: 0,
+        busy: Nanos::ZERO,
+        longest: Nanos::ZERO,
+        blocked_by: None,
     },
     websocket: WebSocketFacts {
         received: 0,
@@ -582,4 +591,36 @@ fn a_stream_shows_its_number_and_what_was_unusual() {
         "5 client 8 - -\n"
     );
     assert_eq!(line(named, &SAMPLE), "- - - - -\n");
+}
+
+#[test]
+fn an_exchange_of_an_event_loop_shows_its_steps() {
+    let ran = Record {
+        event_loop: LoopFacts {
+            wait: Nanos(12_000),
+            steps: 3,
+            busy: Nanos(450_000),
+            longest: Nanos(300_000),
+            blocked_by: Some(7),
+        },
+        websocket: WebSocketFacts {
+            received: 5,
+            sent: 6,
+            close_code: 1001,
+        },
+        ..SAMPLE
+    };
+    let text = line(Form::CombinedPhases, &ran);
+    let expect = " messages_in=5 messages_out=6 close_code=1001 loop=0.000012 steps=3 busy=0.000450 \
+                  longest=0.000300 blocked_by=";
+    assert!(text.contains(expect), "{text}");
+    let json = line(Form::Json, &ran);
+    let expect = r#","messages_in":5,"messages_out":6,"close_code":1001,"loop":0.000012,"steps":3,"busy":0.000450,"longest":0.000300,"blocked_by":""#;
+    assert!(json.contains(expect), "{json}");
+    for plain in [Form::CombinedPhases, Form::Json].map(|form| line(form, &SAMPLE)) {
+        assert!(
+            !plain.contains("steps") && !plain.contains("messages"),
+            "{plain}"
+        );
+    }
 }

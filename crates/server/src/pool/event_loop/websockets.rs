@@ -8,7 +8,7 @@ use files::{Part, Reply};
 use http::FieldLines;
 use http::websocket::{DeflateAgreement, HandshakeFault};
 use logging::Level;
-use telemetry::Ending;
+use telemetry::{Ending, LoopFacts};
 
 use super::{LoopAssignment, LoopWorker};
 use crate::exchange::stream::{After, Finished};
@@ -163,6 +163,11 @@ impl LoopWorker {
 }
 
 impl WebSocketAssignment {
+    /// Notes what the steps of its task took, for the record.
+    pub fn note(&mut self, facts: LoopFacts) {
+        self.exchange.record.event_loop = facts;
+    }
+
     /// What the exchange is called in the log.
     pub fn name(&self) -> ExchangeName {
         ExchangeName::of(&self.exchange)
