@@ -34,12 +34,26 @@ class Settings(TypedDict, total=False):
     """Event loop of an ASGI application."""
     asgi_concurrency: int
     """Maximum number of requests inside the ASGI application of a process."""
+    request_buffering: bool
+    """Receive request bodies whole before the ASGI application begins."""
     lifespan: Literal["auto", "on", "off"]
     """Lifespan events of the ASGI application."""
     lifespan_timeout: float | str
     """Maximum time the startup of the ASGI application may take."""
     slow_step: Text
     """Time that a request may block the event loop before it is logged, or off."""
+    ws_max_size: float | str
+    """Maximum size of a message of a WebSocket client."""
+    ws_ping_interval: Text
+    """Time without a message after which a WebSocket client gets a ping, or off."""
+    ws_ping_timeout: float | str
+    """Time a WebSocket client has to answer a ping."""
+    ws_per_message_deflate: bool
+    """Compress messages for WebSocket clients that support it."""
+    ws_drain: float | str
+    """Time over which a process that ends closes its WebSocket connections."""
+    ws_close_timeout: float | str
+    """Time the application may spend behind the end of a WebSocket connection before its task is cancelled."""
     static: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
     """Folder of files to serve under a URL (repeatable)."""
     static_index: Text

@@ -6,8 +6,8 @@
 use std::hint::black_box;
 
 use telemetry::{
-    Ending, Form, Histogram, Names, Nanos, PhaseHistograms, Phases, Queued, Record, Stamp,
-    StreamFacts, Style, Template, Writer, now, timing,
+    Ending, Form, Histogram, LoopFacts, Names, Nanos, PhaseHistograms, Phases, Queued, Record,
+    Stamp, StreamFacts, Style, Template, WebSocketFacts, Writer, now, timing,
 };
 
 const ROUNDS: u32 = 9;
@@ -181,6 +181,8 @@ fn ordinary() -> Record<'static> {
         user_agent: b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
         user: b"",
         tls: b"",
+        websocket: WebSocketFacts::default(),
+        event_loop: LoopFacts::default(),
         stream: StreamFacts::default(),
         status: 200,
         body_bytes: 10_326,

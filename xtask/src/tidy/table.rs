@@ -28,6 +28,23 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "exchange",
+        "websocket",
+        "a pending response may be the acceptance of a WebSocket connection",
+    ),
+    (
+        "websocket",
+        "response",
+        "frames wait as parts of a response, in its memory",
+    ),
+    (
+        "websocket",
+        "transport",
+        "an event loop offers a message to the socket once",
+    ),
+    ("websocket", "loop_inbox", "an event loop hears of messages"),
+    ("websocket", "sync", "one way to lock"),
+    (
+        "exchange",
         "blocking_pool",
         "the file of a body is closed where its disk may be waited for",
     ),

@@ -1,1 +1,129 @@
+//! What a channel keeps, what it sends, and how it ends.
 
+use super::*;
+use crate::response::Gathered;
+use crate::tests::memory;
+
+fn channel() -> WebSocketChannel {
+    let inbox = Arc::new(LoopInbox::new().unwrap());
+    WebSocketChannel::new(Arc::default(), memory(), None, None, inbox, 7)
+}
+
+fn unsent(channel: &WebSocketChannel) -> Vec<u8> {
+    let Some(mut parts) = channel.stream.pending().take_some() else {
+        return Vec::new();
+    };
+    let mut bytes = vec![0; 1 << 10];
+    let gathered = parts.gather(&mut bytes).unwrap();
+    let Gathered::Bytes(len) = gathered else {
+        panic!("no frame is in a file");
+    };
+    channel.stream.put_back(Parts::default(), &channel.memory);
+    bytes.truncate(len);
+    bytes
+}
+
+fn text(payload: &[u8]) -> Option<WebSocketInput> {
+    Some(WebSocketInput::Message(IncomingMessage {
+        kind: MessageKind::Text,
+        payload: payload.to_vec(),
+    }))
+}
+
+fn disconnect(code: u16, reason: &str) -> Option<WebSocketInput> {
+    Some(WebSocketInput::Disconnect(Disconnect {
+        code,
+        reason: reason.to_owned(),
+    }))
+}
+
+#[test]
+fn messages_come_before_the_end() {
+    let channel = channel();
+    assert_eq!(channel.receive(), None);
+    channel.push_message(MessageKind::Text, b"a".to_vec());
+    channel.push_message(MessageKind::Text, b"b".to_vec());
+    channel.client_closed(Some(1001), "gone");
+    channel.push_message(MessageKind::Text, b"too late".to_vec());
+    assert_eq!(channel.receive(), text(b"a"));
+    assert_eq!(channel.receive(), text(b"b"));
+    for _ in 0..2 {
+        assert_eq!(channel.receive(), disconnect(1001, "gone"));
+    }
+    assert_eq!(channel.closing(), Closing::Closed { code: Some(1001) });
+    // The close frame that answers it.
+    assert_eq!(unsent(&channel), b"\x88\x02\x03\xe9");
+}
+
+#[test]
+fn the_driver_reads_no_more_beyond_the_bound() {
+    let channel = channel();
+    channel.push_message(MessageKind::Binary, vec![0; UNREAD_BYTES_MAX]);
+    assert!(channel.takes_more());
+    channel.push_message(MessageKind::Binary, vec![0; 1]);
+    assert!(!channel.takes_more());
+    assert!(channel.receive().is_some());
+    assert!(channel.takes_more());
+    for _ in 0..UNREAD_LEN_MAX {
+        channel.push_message(MessageKind::Text, Vec::new());
+    }
+    assert!(!channel.takes_more());
+}
+
+#[test]
+fn pings_are_not_answered_without_bound() {
+    let channel = channel();
+    while channel.takes_more() {
+        channel.push_control(Opcode::Pong, &[0; 125]);
+    }
+    let unsent_bytes = channel.stream.pending().unsent_bytes();
+    assert!((UNSENT_BYTES_MAX..=UNSENT_BYTES_MAX + 127).contains(&unsent_bytes));
+}
+
+#[test]
+fn nothing_follows_a_close_frame_but_pongs() {
+    let channel = channel();
+    assert_eq!(channel.close(1000, "done"), Ok(()));
+    assert_eq!(
+        channel.send(MessageKind::Text, &&b"a"[..]),
+        Err(SendFault::Closed)
+    );
+    assert_eq!(channel.close(1000, ""), Err(SendFault::Closed));
+    channel.push_control(Opcode::Ping, b"");
+    channel.push_control(Opcode::Pong, b"p");
+    assert_eq!(unsent(&channel), b"\x88\x06\x03\xe8done\x8a\x01p");
+    // The application has asked for the end, and hears of it at once.
+    assert_eq!(channel.receive(), disconnect(1000, "done"));
+    channel.client_closed(Some(1000), "");
+    assert_eq!(channel.facts().1, 1000);
+}
+
+#[test]
+fn the_first_end_is_the_one_that_is_reported() {
+    let channel = channel();
+    channel.close_by_server(1011, 1006, "silent");
+    channel.lost();
+    assert_eq!(channel.receive(), disconnect(1006, "silent"));
+    assert!(channel.has_room(), "a `send()` that waits ends");
+    assert!(unsent(&channel).is_empty(), "nothing is sent to nobody");
+}
+
+#[test]
+fn a_code_that_no_frame_may_carry_sends_nothing() {
+    let channel = channel();
+    let closed = channel.close(1005, "");
+    assert_eq!(closed, Err(SendFault::Code(InvalidCloseCode(1005))));
+    assert_eq!(channel.closing(), Closing::Open);
+    assert!(unsent(&channel).is_empty());
+}
+
+#[test]
+fn messages_leave_as_whole_frames_in_their_order() {
+    let channel = channel();
+    for payload in [&b"one"[..], b"", b"three"] {
+        assert_eq!(channel.send(MessageKind::Binary, &payload), Ok(()));
+    }
+    assert_eq!(unsent(&channel), b"\x82\x03one\x82\x00\x82\x05three");
+    let (counts, code) = channel.facts();
+    assert_eq!((counts.sent, counts.received, code), (3, 0, 0));
+}
