@@ -310,6 +310,12 @@ def test_a_receive_that_is_cancelled_loses_no_message(client: Client) -> None:
     assert json.loads(connection.text()) == list(range(50))
 
 
+def test_a_receive_that_waits_before_the_accept_gets_the_first_message(client: Client) -> None:
+    connection = WebSocket(client, "/waits-first")
+    connection.send(TEXT, b"first")
+    assert connection.text() == "first"
+
+
 def test_no_connection_sees_the_context_of_another(server: Milepost) -> None:
     for _ in range(3):
         with server.connect() as client:

@@ -195,6 +195,15 @@ async def cancelled(scope, receive, send):
     await send({"type": "websocket.send", "text": json.dumps(got)})
 
 
+async def waits_first(scope, receive, send):
+    """Waits for messages before it accepts, in a task of its own, as Quart does."""
+    await receive()
+    waiting = asyncio.ensure_future(receive())
+    await asyncio.sleep(0)
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": (await waiting)["text"]})
+
+
 async def context(scope, receive, send):
     await accepted(scope, receive, send)
     await send({"type": "websocket.send", "text": MARK.get()})
@@ -232,6 +241,7 @@ PATHS = {
     "/release": release,
     "/floods": floods,
     "/cancelled": cancelled,
+    "/waits-first": waits_first,
     "/context": context,
     "/lingers": lingers,
 }

@@ -55,8 +55,8 @@ pub(super) enum Sending {
     Taken,
     /// Taken; `send()` waits for room.
     Waits,
-    /// Taken; the response is complete.
-    Complete,
+    /// Taken; a `receive()` that waits is to look again: the response is complete, or the connection accepted.
+    TakenForReceiver,
 }
 
 /// How the application's part of a task has ended.
@@ -194,7 +194,7 @@ impl HttpRequest {
                     };
                     event_loop.worker().finish(ended, result);
                 }
-                Ok(Sending::Complete)
+                Ok(Sending::TakenForReceiver)
             }
             HttpSend::Path(path) => {
                 if !self.response.begin_file()? {

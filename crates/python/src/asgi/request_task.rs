@@ -437,7 +437,7 @@ impl RequestTask {
                 let wait = Wait::new(this.clone().unbind(), Awaited::Room);
                 Ok(Bound::new(py, wait)?.into_any())
             }
-            Sending::Complete => {
+            Sending::TakenForReceiver => {
                 let receiver = state.receiver.take();
                 drop(state);
                 wake(py, receiver)?;

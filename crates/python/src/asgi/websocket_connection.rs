@@ -176,7 +176,7 @@ impl WebSocketConnection {
                     event_loop.worker().answer_status(refused, 403);
                 }
                 self.stage = ConnectionStage::Refused;
-                Ok(Sending::Complete)
+                Ok(Sending::TakenForReceiver)
             }
             (
                 ConnectionStage::Connecting { .. } | ConnectionStage::Refused,
@@ -245,7 +245,8 @@ impl WebSocketConnection {
                 event_loop.worker().abandon(left);
             }
         }
-        Ok(Sending::Taken)
+        // It may have begun to wait before there was a channel to wait for.
+        Ok(Sending::TakenForReceiver)
     }
 
     /// The application has ended. Whether it was accepted.
