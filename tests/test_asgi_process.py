@@ -533,3 +533,43 @@ def test_the_log_says_what_each_request_took_of_the_loop(serve: Callable[..., Mi
     assert lines["/victim"]["blocked_by"] == lines["/blocks"]["id"]
     assert "blocked_by" not in lines["/after"] and "blocked_by" not in lines["/blocks"]
     assert all(line["loop"] <= line["queue"] for line in lines.values())
+
+
+STREAMS = """
+import asyncio
+
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    await receive()
+    head = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b"data: begun\\n\\n", "more_body": True})
+    if scope["path"] == "/deaf":
+        await asyncio.Event().wait()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    open(scope["path"][1:], "w").close()
+"""
+
+
+def test_event_streams_end_with_their_process(supervise: Callable[..., Supervised], tmp_path: Path) -> None:
+    (tmp_path / "streams_app.py").write_text(STREAMS)
+    flags = ("--ws-drain", "200ms", "--ws-close-timeout", "200ms", "--drain-timeout", "60s")
+    server = supervise(*flags, "--app-dir", str(tmp_path), app="streams_app:app")
+    clients = [server.connect() for _ in range(6)]
+    for number, client in enumerate(clients):
+        client.send(request("GET", "/deaf" if number == 5 else f"/{number}"))
+        assert client.head()[0] == 200
+        assert client.chunk() == b"data: begun\n\n"
+        server.count()
+    (old,) = server.pids()
+    server.done("reload")
+    for client in clients:
+        with pytest.raises((CutShort, ConnectionResetError)):
+            client.chunk()
+    # Long before its drain timeout.
+    assert server.settled(1) != {old}
+    assert all((server.folder / str(number)).exists() for number in range(5))
+    assert server.stop() == 0
+    assert [" end=shutdown " in line for line in server.lines] == [True] * 6

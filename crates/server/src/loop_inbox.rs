@@ -28,6 +28,8 @@ pub enum LoopEvent {
     Message(u64),
     /// The WebSocket connection of a task has ended, and its application has not, for long enough.
     Cancel(u64),
+    /// The process drains: responses that have no end of their own are to end, one after the other.
+    Drain,
     /// All that is inside is to end: the time of the process is up.
     CancelAll,
 }

@@ -221,7 +221,7 @@ impl AsgiLoop {
         }
         for event in events {
             // One that fails must not keep the others from theirs.
-            if let Err(error) = self.give(this.py(), event) {
+            if let Err(error) = self.give(this, event) {
                 error.write_unraisable(this.py(), None);
             }
         }
@@ -260,7 +260,30 @@ impl AsgiLoop {
         }
     }
 
-    fn give(&self, py: Python<'_>, event: LoopEvent) -> PyResult<()> {
+    /// The task of an exchange that is inside.
+    fn task(&self, py: Python<'_>, key: u64) -> Option<Py<RequestTask>> {
+        locked(&self.tasks).get(&key).map(|task| task.clone_ref(py))
+    }
+
+    /// Has responses without an end of their own end, spread over the time that there is for it.
+    fn drain(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+        let py = this.py();
+        let endless: Vec<u64> = {
+            let tasks = locked(&self.tasks);
+            let endless = tasks.iter().filter(|(_, task)| task.get().is_endless());
+            endless.map(|(key, _)| *key).collect()
+        };
+        let step_secs = self.websocket_config.drain.as_secs_f64() / endless.len().max(1) as f64;
+        let end = this.getattr(intern!(py, "end_stream"))?;
+        for (place, key) in endless.into_iter().enumerate() {
+            let delay = place as f64 * step_secs;
+            self.calls.call_later.bind(py).call1((delay, &end, key))?;
+        }
+        Ok(())
+    }
+
+    fn give(&self, this: &Bound<'_, Self>, event: LoopEvent) -> PyResult<()> {
+        let py = this.py();
         let key = match &event {
             LoopEvent::ClientGone(key)
             | LoopEvent::Overdue(key)
@@ -269,6 +292,7 @@ impl AsgiLoop {
             | LoopEvent::Opened(key, _)
             | LoopEvent::Message(key)
             | LoopEvent::Cancel(key) => *key,
+            LoopEvent::Drain => return self.drain(this),
             LoopEvent::CancelAll => {
                 let all: Vec<_> = locked(&self.tasks)
                     .values()
@@ -280,8 +304,7 @@ impl AsgiLoop {
             }
         };
         // One that has ended meanwhile needs no event.
-        let task = locked(&self.tasks).get(&key).map(|task| task.clone_ref(py));
-        match task {
+        match self.task(py, key) {
             Some(task) => RequestTask::happened(task.bind(py), event),
             None => Ok(()),
         }
@@ -367,6 +390,31 @@ impl AsgiLoop {
     fn look_for_room(this: &Bound<'_, Self>) -> PyResult<()> {
         locked(&this.get().look).is_delayed = false;
         this.get().look_now(this)
+    }
+
+    /// A response without an end of its own is to end: its application hears that the client is gone, and is
+    /// cancelled if it does not end by itself.
+    fn end_stream(this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
+        let py = this.py();
+        let own = this.get();
+        let Some(task) = own.task(py, key) else {
+            return Ok(());
+        };
+        if task.get().drain(py)? {
+            let timeout_secs = own.websocket_config.close_timeout.as_secs_f64();
+            let cancel = this.getattr(intern!(py, "cancel_stream"))?;
+            let call_later = own.calls.call_later.bind(py);
+            call_later.call1((timeout_secs, cancel, key))?;
+        }
+        Ok(())
+    }
+
+    /// The application has had its time to end such a response.
+    fn cancel_stream(&self, py: Python<'_>, key: u64) -> PyResult<()> {
+        match self.task(py, key) {
+            Some(task) => task.get().cancel(py),
+            None => Ok(()),
+        }
     }
 
     /// The descriptor that wakes the loop.

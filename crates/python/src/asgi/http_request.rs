@@ -16,7 +16,7 @@ use server::exchange::ExchangeName;
 use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment};
 use server::response::Taken;
-use telemetry::{LoopFacts, Stamp};
+use telemetry::{Ending, LoopFacts, Stamp};
 
 use super::asgi_loop::AsgiLoop;
 use super::request_body::{BodyPiece, BodyReader};
@@ -31,6 +31,8 @@ pub(super) struct HttpRequest {
     response: ResponseState,
     /// The client is gone, or has ended its side.
     is_gone: bool,
+    /// The response has no end of its own, and is to end because the process does.
+    is_drained: bool,
 }
 
 /// An event for the application.
@@ -77,7 +79,18 @@ impl HttpRequest {
             body: BodyReader::new(body, begun.assignment.exchange.streamed.as_ref()),
             response: ResponseState::new(begun),
             is_gone: false,
+            is_drained: false,
         }
+    }
+
+    /// Whether the response has no end of its own.
+    pub(super) fn is_endless(&self) -> bool {
+        self.response.is_endless()
+    }
+
+    /// The response ends because the process does: the application hears that its client is gone.
+    pub(super) fn drain(&mut self) {
+        (self.is_gone, self.is_drained) = (true, true);
     }
 
     /// The first step of the task begins at `now`: when the loop took the exchange, and since when it waited.
@@ -243,7 +256,13 @@ impl HttpRequest {
         match (assignment, end.fault) {
             (Some(ended), _) if end.is_overdue => worker.finish(ended, Err(Fault::Overdue)),
             (Some(ended), Some(text)) => worker.finish(ended, Err(Fault::App(text))),
-            (Some(ended), None) if is_gone => worker.abandon(ended),
+            (Some(ended), None) if is_gone => {
+                let ending = match self.is_drained {
+                    true => Ending::Shutdown,
+                    false => Ending::PeerGone,
+                };
+                worker.abandon(ended, ending);
+            }
             (Some(ended), None) => {
                 let text = match is_named {
                     true => "the application returned before its response was complete",

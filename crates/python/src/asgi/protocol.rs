@@ -54,6 +54,14 @@ impl Protocol {
         }
     }
 
+    /// The request whose response has no end of its own, if that is so.
+    pub(super) fn endless(&mut self) -> Option<&mut HttpRequest> {
+        match self {
+            Self::Http(request) if request.is_endless() => Some(request),
+            _ => None,
+        }
+    }
+
     /// The steps of the task, for the record.
     pub(super) fn note(&mut self, facts: LoopFacts) {
         match self {

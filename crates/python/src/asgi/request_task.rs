@@ -183,6 +183,8 @@ impl RequestTask {
                 return own.cancel(py);
             }
             LoopEvent::Message(_) => [state.receiver.take(), None],
+            // It is for all of them.
+            LoopEvent::Drain => return Ok(()),
             LoopEvent::CancelAll | LoopEvent::Cancel(_) => {
                 drop(state);
                 return own.cancel(py);
@@ -192,7 +194,26 @@ impl RequestTask {
         waiting.into_iter().try_for_each(|one| wake(py, one))
     }
 
-    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+    /// Whether its response has no end of its own.
+    pub(super) fn is_endless(&self) -> bool {
+        self.state().protocol.endless().is_some()
+    }
+
+    /// The response ends because the process does: the application hears that its client is gone. Whether there is
+    /// one.
+    pub(super) fn drain(&self, py: Python<'_>) -> PyResult<bool> {
+        let mut state = self.state();
+        let Some(request) = state.protocol.endless() else {
+            return Ok(false);
+        };
+        request.drain();
+        let waiting = [state.take_receiver(), state.sender.take()];
+        drop(state);
+        waiting.into_iter().try_for_each(|one| wake(py, one))?;
+        Ok(true)
+    }
+
+    pub(super) fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.state();
         state.is_cancelled = true;
         let task = state.task.as_ref().map(|task| task.clone_ref(py));

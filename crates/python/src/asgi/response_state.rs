@@ -89,6 +89,11 @@ impl ResponseState {
         matches!(self.stage, ResponseStage::Over)
     }
 
+    /// Whether it is under way and has no end of its own: an event stream.
+    pub(super) fn is_endless(&self) -> bool {
+        self.is_event_stream && matches!(self.stage, ResponseStage::Open)
+    }
+
     /// Whether more may be sent.
     pub(super) fn has_room(&self) -> bool {
         let bytes_max = self.is_event_stream.then_some(EVENT_STREAM_BYTES_MAX);

@@ -19,7 +19,7 @@ use server::exchange::ExchangeName;
 use server::fault::Fault;
 use server::pool::{LoopAssignment, WebSocketAssignment};
 use server::websocket::{SendFault, WebSocketInput};
-use telemetry::LoopFacts;
+use telemetry::{Ending, LoopFacts};
 
 use super::asgi_loop::AsgiLoop;
 use super::http_request::{HttpRequest, HttpSend, Sending, TaskEnd, bytes_of};
@@ -242,7 +242,7 @@ impl WebSocketConnection {
             Ok(open) => self.stage = ConnectionStage::Open(open),
             Err(left) => {
                 self.handshake.client_gone();
-                event_loop.worker().abandon(left);
+                event_loop.worker().abandon(left, Ending::PeerGone);
             }
         }
         // It may have begun to wait before there was a channel to wait for.

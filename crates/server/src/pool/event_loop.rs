@@ -297,8 +297,8 @@ impl LoopWorker {
         responder.end(answered.assignment, ended);
     }
 
-    /// The client is gone, and the application has not finished its response.
-    pub fn abandon(&mut self, left: LoopAssignment) {
+    /// The application has not finished its response, because its client is gone, or as `ending` says.
+    pub fn abandon(&mut self, left: LoopAssignment, ending: Ending) {
         let LoopAssignment {
             mut assignment,
             pool,
@@ -309,7 +309,7 @@ impl LoopWorker {
         let Assignment { exchange, writer } = &mut assignment;
         let has_head = writer.head_is_sent();
         let ended = writer.cut(&mut exchange.record, "");
-        exchange.record.end_as(Ending::PeerGone, "");
+        exchange.record.end_as(ending, "");
         if !has_head {
             exchange.record.status = 0;
         }

@@ -300,6 +300,9 @@ impl Pool {
     /// Replies end their connections from now on.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        if let Some(inbox) = self.inbox.get() {
+            inbox.send(LoopEvent::Drain);
+        }
     }
 
     /// Lets the threads end once the queue is empty; no thread is started any more.
