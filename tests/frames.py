@@ -24,7 +24,9 @@ def handshake(target: str, *headers: str, version: str = "13") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def frame(opcode: int, payload: bytes = b"", *, final: bool = True, rsv: int = 0, masked: bool = True) -> bytes:
+def frame(
+    opcode: int, payload: bytes = b"", *, final: bool = True, rsv: int = 0, masked: bool = True
+) -> bytes:
     first = (0x80 if final else 0) | rsv << 4 | opcode
     mask = 0x80 if masked else 0
     if len(payload) < 126:

@@ -510,7 +510,9 @@ async def app(scope, receive, send):
 """
 
 
-def test_the_log_says_what_each_request_took_of_the_loop(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+def test_the_log_says_what_each_request_took_of_the_loop(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
     (tmp_path / "blocks_app.py").write_text(BLOCKS)
     server = serve("blocks_app:app", "--app-dir", str(tmp_path), "--access-log-format", "json")
     with server.connect() as client, server.connect() as other:

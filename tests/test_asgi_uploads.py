@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from http2 import Http2
 
 from certificates import Authority
-from http2 import Http2
-from raw import Client, CutShort, request
+from raw import CutShort, request
 from serving import APPS, Milepost, until
 
 ZOO = ("upload_zoo:app", "--app-dir", str(APPS))

@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
 import frames
+import pytest
 from frames import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, frame, handshake
-from raw import Client, request
+
+from raw import Client
 from serving import APPS, Milepost, until
 from supervising import Supervised
 
@@ -79,7 +79,9 @@ def test_what_comes_with_the_handshake_is_not_lost(client: Client) -> None:
 
 
 def test_the_scope_is_that_of_the_handshake(server: Milepost, client: Client) -> None:
-    connection = WebSocket(client, "/scope?a=%41", "Sec-WebSocket-Protocol: chat, super", "Sec-WebSocket-Protocol: x")
+    connection = WebSocket(
+        client, "/scope?a=%41", "Sec-WebSocket-Protocol: chat, super", "Sec-WebSocket-Protocol: x"
+    )
     host, port = client.sock.getsockname()
     assert json.loads(connection.text()) == {
         "type": "websocket",
@@ -101,7 +103,9 @@ def test_the_application_chooses_a_subprotocol_and_fields(client: Client) -> Non
     connection = WebSocket(client, "/chooses", "Sec-WebSocket-Protocol: chat, super")
     assert ("Sec-WebSocket-Protocol", "super") in connection.headers
     assert [value for name, value in connection.headers if name.lower() == "set-cookie"] == ["a=1", "b=2"]
-    assert [value for name, value in connection.headers if name.lower() == "sec-websocket-accept"] == [frames.ACCEPT]
+    assert [value for name, value in connection.headers if name.lower() == "sec-websocket-accept"] == [
+        frames.ACCEPT
+    ]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +261,9 @@ def test_an_application_that_ends_closes_its_connection(
         assert until(lambda: "ValueError: broken behind the handshake" in server.errors)
 
 
-def test_an_application_hears_of_its_own_end_and_sends_nothing_behind_it(server: Milepost, client: Client) -> None:
+def test_an_application_hears_of_its_own_end_and_sends_nothing_behind_it(
+    server: Milepost, client: Client
+) -> None:
     connection = WebSocket(client, "/closes?own")
     assert connection.closed() == (4321, "enough")
     assert seen(server, "own", 2) == [[4321, "enough"], "ClientDisconnected"]
@@ -295,7 +301,8 @@ def test_wrong_events_are_refused_by_sentences(client: Client) -> None:
         "ValueError: `websocket.send` has both `bytes` and `text`; one of them must be None",
         "TypeError: `text` of `websocket.send` must be str",
         "TypeError: `bytes` of `websocket.send` must be bytes, not str",
-        "RuntimeError: a close frame cannot carry the code 1005: use 1000 to 1003, 1007 to 1014 or 3000 to 4999",
+        "RuntimeError: a close frame cannot carry the code 1005: "
+        "use 1000 to 1003, 1007 to 1014 or 3000 to 4999",
         "RuntimeError: the connection is accepted already",
         "ValueError: `http.response.start` is no event that a WebSocket connection can be answered with",
         "ValueError: `websocket.sent` is no event that a WebSocket connection can be answered with",

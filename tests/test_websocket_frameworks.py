@@ -6,11 +6,11 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 import frames
-from frames import CLOSE, TEXT, WebSocket, frame, handshake
-from raw import Client, request
+import pytest
+from frames import TEXT, WebSocket, handshake
+
+from raw import Client
 from serving import Milepost, until
 
 STARLETTE = """
@@ -273,7 +273,8 @@ from django.conf import settings
 
 settings.configure(
     SECRET_KEY="x", ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"],
-    INSTALLED_APPS=["channels"], CHANNEL_LAYERS={"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}},
+    INSTALLED_APPS=["channels"],
+    CHANNEL_LAYERS={"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}},
 )
 django.setup()
 from channels.auth import AuthMiddlewareStack
@@ -314,7 +315,9 @@ class Rejects(WebsocketConsumer):
 
 
 urlpatterns = [path("left", lambda request: HttpResponse(",".join(map(str, LEFT))))]
-routes = [path("chat", Chat.as_asgi()), path("sync", Synchronous.as_asgi()), path("rejects", Rejects.as_asgi())]
+routes = [
+    path("chat", Chat.as_asgi()), path("sync", Synchronous.as_asgi()), path("rejects", Rejects.as_asgi()),
+]
 app = ProtocolTypeRouter({
     "http": get_asgi_application(),
     "websocket": AllowedHostsOriginValidator(URLRouter(routes)),

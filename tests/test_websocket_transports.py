@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import h2.settings
-
 import frames
-from certificates import Authority
+import h2.settings
 from frames import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, frame
 from http2 import Http2
+
+from certificates import Authority
 from serving import APPS, Milepost, until
 
 ZOO = ("websocket_zoo:app", "--app-dir", str(APPS))
@@ -150,7 +150,9 @@ def test_files_accept_no_stream(serve: Callable[..., Milepost], tmp_path: Path) 
         assert client.ask("/files/a").status == 200
 
 
-def test_a_server_without_event_loop_does_not_offer_it(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+def test_a_server_without_event_loop_does_not_offer_it(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
     (tmp_path / "plain.py").write_text(
         "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'ok']\n"
     )

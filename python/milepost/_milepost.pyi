@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from typing import Literal, final, overload, type_check_only
 
-__all__ = ["ClientDisconnected", "RequestTimeout", "SettingsError", "__version__", "downstream", "main", "serve"]
+__all__ = [
+    "ClientDisconnected",
+    "RequestTimeout",
+    "SettingsError",
+    "__version__",
+    "downstream",
+    "main",
+    "serve",
+]
 
 __version__: str
 

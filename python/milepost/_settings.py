@@ -53,7 +53,7 @@ class Settings(TypedDict, total=False):
     ws_drain: float | str
     """Time over which a process that ends closes its WebSocket connections."""
     ws_close_timeout: float | str
-    """Time the application may spend behind the end of a WebSocket connection before its task is cancelled."""
+    """Time the application has to end behind the end of its WebSocket connection."""
     static: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
     """Folder of files to serve under a URL (repeatable)."""
     static_index: Text

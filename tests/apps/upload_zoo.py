@@ -70,4 +70,11 @@ async def seen(scope, receive, send):
     await answer(send, json.dumps(SEEN.get(name(scope), [])).encode())
 
 
-PATHS = {"/echo": echo, "/count": count, "/held": held, "/release": release, "/ignores": ignores, "/seen": seen}
+PATHS = {
+    "/echo": echo,
+    "/count": count,
+    "/held": held,
+    "/release": release,
+    "/ignores": ignores,
+    "/seen": seen,
+}

@@ -1,4 +1,4 @@
-"""WebSocket connections of all kinds, by the path of the request. What applications have seen is there over HTTP."""
+"""WebSocket connections of all kinds, by the path of the request, and what their applications have seen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ async def lifespan(receive, send):
 async def http(scope, receive, send):
     name = scope["query_string"].decode()
     body = json.dumps(SEEN.get(name, []) if scope["path"] == "/seen" else scope["path"]).encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]}
+    )
     await send({"type": "http.response.body", "body": body})
 
 

@@ -137,6 +137,16 @@ defaults! {
 }
 
 impl Config {
+    /// Bounds and times of WebSocket connections. Close frames are to be out before what is left is cut.
+    pub fn websocket(&self) -> WebSocketConfig {
+        let drain_max = Nanos(self.timeouts.drain.0 / 10 * 9);
+        let websocket = self.asgi.websocket;
+        WebSocketConfig {
+            drain: websocket.drain.min(drain_max),
+            ..websocket
+        }
+    }
+
     /// Names of all routes, as logs, filters and counters have them: four that are always there, and the
     /// mounts' URLs in the mounts' order.
     pub fn route_names(&self) -> Vec<String> {

@@ -38,10 +38,6 @@ impl Check<'_> {
         let has_threads = |pool: &Placed<PoolTable>| pool.value.threads.is_some();
         config.asgi.has_threads =
             draft.is_written("threads") || draft.pools.iter().any(has_threads);
-        // Close frames are to be out before what is left is cut.
-        let drain_max = Nanos(config.timeouts.drain.0 / 10 * 9);
-        let websocket = &mut config.asgi.websocket;
-        websocket.drain = websocket.drain.min(drain_max);
         // Rules name pools by their index, and stay with it: no pool is added or moved from here on.
         config.pool_rules = self.pool_rules(draft, &config.pools);
         let is_known = |rule: &PoolRule| rule.pool < config.pools.len();

@@ -128,7 +128,8 @@ settings! {
     /// The close frames are spread evenly over that time, so that not all clients reconnect at once. Their code is
     /// 1012 where another process takes over, and 1001 where the server ends. At most 9/10 of `drain_timeout`.
     ws_drain in Asgi { default: "30s" } = duration(NONE, HOUR) => config.asgi.websocket.drain;
-    /// Time the application may spend behind the end of a WebSocket connection before its task is cancelled
+    /// Time the application has to end behind the end of its WebSocket connection
+    /// Its task is cancelled then.
     ws_close_timeout in Asgi { default: "10s" } = duration(MS, HOUR) => config.asgi.websocket.close_timeout;
 
     /// Folder of files to serve under a URL (repeatable)

@@ -375,7 +375,7 @@ impl<'a> UpgradedConnection<'a> {
         channel: Arc<WebSocketChannel>,
         input: Vec<u8>,
     ) -> Self {
-        let config = connection.driver.config().asgi.websocket;
+        let config = connection.driver.config().websocket();
         Self {
             offloaded,
             connection,

@@ -36,7 +36,7 @@ pub struct WebSocketAssignment {
 impl LoopWorker {
     /// Bounds and times of WebSocket connections.
     pub fn websocket_config(&self) -> WebSocketConfig {
-        self.pools[0].responder.pool.shared.config.asgi.websocket
+        self.pools[0].responder.pool.shared.config.websocket()
     }
 
     /// Accepts a WebSocket connection, with these fields of the response. It leaves the requests inside the loop.

@@ -43,7 +43,7 @@ impl StreamTask {
             return self.stop(Woken::End.stop(), Reason::CANCEL);
         };
         self.driver.stats().websockets.add();
-        let config = self.driver.config().asgi.websocket;
+        let config = self.driver.config().websocket();
         let mut upgraded = UpgradedStream {
             session: WebSocketSession::new(channel, config, Vec::new(), telemetry::now()),
             body: self.body.take(),
