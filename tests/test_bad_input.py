@@ -392,7 +392,7 @@ def gone(end: Callable[[Client], None]) -> Callable[[Client], None]:
 
     def leave(client: Client) -> None:
         end(client)
-        client._count()
+        client.count()
 
     return leave
 

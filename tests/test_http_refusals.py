@@ -263,7 +263,7 @@ def test_the_bound_of_the_body_is_exact(serve: Callable[..., Milepost], size: in
             client.send(bytes(size))
             assert client.reply().status == 200
         else:
-            client._count()
+            client.count()
 
 
 def test_413_is_seen_by_a_client_that_is_still_sending(zoo: Milepost) -> None:

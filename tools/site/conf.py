@@ -19,6 +19,7 @@ NAVIGATION = {
         "docs/guide/tls",
         "docs/guide/wsgi",
         "docs/guide/asgi",
+        "docs/guide/websocket",
     ],
     "Logs and reports": [
         "docs/guide/logs-and-phases",

@@ -40,7 +40,10 @@ pub(super) struct StreamedBody {
 
 /// Whether an application takes the body of an exchange while it arrives.
 pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
-    let is_long = match exchange.head().index.body {
+    let index = exchange.head().index;
+    let is_long = match index.body {
+        // What follows a WebSocket handshake are frames.
+        _ if index.is_websocket => false,
         BodyFraming::Chunked => true,
         BodyFraming::Length(bytes) => bytes > WHOLE_BYTES_MAX,
         BodyFraming::None => false,
