@@ -72,6 +72,8 @@ struct ChannelState {
     is_event_awaited: bool,
     /// The driver reads no more until the application has taken some.
     is_room_awaited: bool,
+    /// The driver reads no more until less is unsent.
+    is_sending_awaited: bool,
     disconnect: Option<Disconnect>,
     counts: MessageCounts,
 }
@@ -219,8 +221,10 @@ impl WebSocketChannel {
         self.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
         self.stream
             .put_back(self.rest(frame, payload, sent), &self.memory);
-        // The driver may have added frames meanwhile, which found the turn taken.
-        if self.stream.pending().unsent_bytes() > 0 {
+        // The driver may have added frames meanwhile, which found the turn taken, or have stopped reading because of the
+        // bytes that this thread had.
+        let is_awaited = std::mem::take(&mut self.state().is_sending_awaited);
+        if is_awaited || self.stream.pending().unsent_bytes() > 0 {
             self.stream.ownership.wake();
         }
         Ok(())
@@ -306,7 +310,9 @@ impl WebSocketChannel {
     pub(crate) fn takes_more(&self) -> bool {
         let mut state = self.state();
         state.is_room_awaited = state.is_full();
-        !state.is_room_awaited && self.stream.pending().unsent_bytes() <= UNSENT_BYTES_MAX
+        // Looked at under the lock: an event loop that has the bytes in its hands sees the mark when it is done.
+        state.is_sending_awaited = self.stream.pending().unsent_bytes() > UNSENT_BYTES_MAX;
+        !state.is_room_awaited && !state.is_sending_awaited
     }
 
     /// Driver: a message has come. Dropped where the application will not take it any more.

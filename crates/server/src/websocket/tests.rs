@@ -81,6 +81,17 @@ fn pings_are_not_answered_without_bound() {
 }
 
 #[test]
+fn a_driver_that_stops_for_bytes_in_the_hands_of_the_loop_leaves_a_mark() {
+    let channel = channel();
+    assert!(channel.stream.pending().take_turn(UNSENT_BYTES_MAX + 1));
+    assert!(!channel.takes_more());
+    assert!(channel.state().is_sending_awaited);
+    channel.stream.put_back(Parts::default(), &channel.memory);
+    assert!(channel.takes_more());
+    assert!(!channel.state().is_sending_awaited);
+}
+
+#[test]
 fn nothing_follows_a_close_frame_but_pongs() {
     let channel = channel();
     assert_eq!(channel.close(1000, "done"), Ok(()));
