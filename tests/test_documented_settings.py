@@ -32,7 +32,7 @@ application = app
 """
 #: Functions of the examples for `[hooks]`, in any of these modules.
 HOOKS = ("connect", "disconnect", "flush", "in_child", "post_fork", "start", "worker_exit")
-MODULES = ("app", "hooks", "library.wsgi", "mysite.wsgi", "shop")
+MODULES = ("api", "app", "chat", "hooks", "library.wsgi", "mysite.asgi", "mysite.wsgi", "shop")
 #: Folders and files that the examples name.
 FOLDERS = ("dist", "downloads", "media", "public", "static", "staticfiles")
 PAGES = ("404.html", "sorry.html", "dist/index.html")

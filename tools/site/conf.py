@@ -20,6 +20,7 @@ NAVIGATION = {
         "docs/guide/wsgi",
         "docs/guide/asgi",
         "docs/guide/websocket",
+        "docs/guide/routes",
     ],
     "Logs and reports": [
         "docs/guide/logs-and-phases",

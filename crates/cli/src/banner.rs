@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use config::typed::{
     AccessLog, App, Config, ControlConfig, ErrorLog, ErrorLogForm, Level, Levels, LogForm,
-    LogTarget, Logs, PoolConfig,
+    LogTarget, Logs, PoolConfig, Route,
 };
 use supervisor::control::status::{AddressStatus, CertificateStatus};
 
@@ -19,7 +19,7 @@ pub(crate) struct Facts<'f> {
     pub listening: &'f [AddressStatus],
     pub certificates: &'f [CertificateStatus],
     pub python: Option<String>,
-    pub event_loop: Option<&'f str>,
+    pub event_loops: &'f [Option<String>],
     pub pid: u32,
     pub notes: &'f [String],
 }
@@ -40,7 +40,7 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
     lines.extend(served(
         facts.config,
         facts.python.as_deref(),
-        facts.event_loop,
+        facts.event_loops,
     ));
     lines.push(row("process", &processes(facts)));
     lines.extend(logs(&facts.config.logs));
@@ -54,12 +54,12 @@ pub(crate) fn summary(
     config: &Config,
     certificates_read: &[CertificateStatus],
     python: Option<&str>,
-    event_loop: Option<&str>,
+    event_loops: &[Option<String>],
     notes: &[String],
 ) -> String {
     let mut lines = vec!["configuration is good".to_owned()];
     lines.extend(certificates(certificates_read));
-    lines.extend(served(config, python, event_loop));
+    lines.extend(served(config, python, event_loops));
     lines.extend(logs(&config.logs));
     lines.extend(notes.iter().map(|note| row("note", note)));
     lines.join("\n") + "\n"
@@ -69,8 +69,8 @@ pub(crate) fn summary(
 pub(crate) fn app_name(app: &App) -> String {
     let call = if app.factory { "()" } else { "" };
     match app.attribute.as_str() {
-        "" => app.module.clone(),
-        attribute => format!("{}:{attribute}{call}", app.module),
+        "" => app.name(),
+        _ => format!("{}{call}", app.name()),
     }
 }
 
@@ -83,30 +83,33 @@ fn row(label: &str, text: &str) -> String {
     format!("  {label:<8} {text}")
 }
 
-fn served(config: &Config, python: Option<&str>, event_loop: Option<&str>) -> Vec<String> {
+fn served(config: &Config, python: Option<&str>, event_loops: &[Option<String>]) -> Vec<String> {
     let mut rows = Vec::new();
-    if let Some(app) = &config.app {
-        let interface = match event_loop {
-            Some(event_loop) => format!("ASGI on an event loop ({event_loop})"),
-            None => format!("WSGI on {}", threads_of(&config.pools[0])),
-        };
-        let under = if app.root_path.is_empty() {
-            String::new()
-        } else {
-            format!(" under {}", app.root_path)
-        };
-        let python = python
-            .map(|python| format!(", {python}"))
-            .unwrap_or_default();
-        rows.push(row(
-            "app",
-            &format!("{}{under}, {interface}{python}", app_name(app)),
-        ));
+    for (index, app) in config.apps.iter().enumerate() {
+        // One line is enough to say which Python it is.
+        let python = python.filter(|_| index == 0);
+        let mut facts = vec![interface(config, index, event_loops)];
+        facts.extend(python.map(str::to_owned));
+        let text = format!(
+            "{}{}, {}",
+            app_name(app),
+            place(config, index),
+            facts.join(", ")
+        );
+        rows.push(row("app", &text));
+    }
+    let mut named = Vec::new();
+    for pool in config.pools.iter().filter(|_| !config.apps.is_empty()) {
+        if !named.contains(&pool.app) {
+            // Its threads stand with its application.
+            named.push(pool.app);
+            continue;
+        }
         // The pools of an event loop are queues in front of it.
-        rows.extend(config.pools.iter().skip(1).map(|pool| match event_loop {
+        rows.push(match event_loop(pool.app, event_loops) {
             Some(_) => row("pool", &pool.name),
             None => row("pool", &format!("{} on {}", pool.name, threads_of(pool))),
-        }));
+        });
     }
     for mount in &config.statics {
         let url = if mount.url.is_empty() {
@@ -117,6 +120,40 @@ fn served(config: &Config, python: Option<&str>, event_loop: Option<&str>) -> Ve
         rows.push(row("files", &format!("{url} from {}", mount.dir.display())));
     }
     rows
+}
+
+/// The event loop that runs an application.
+fn event_loop(app: usize, event_loops: &[Option<String>]) -> Option<&str> {
+    event_loops.get(app)?.as_deref()
+}
+
+/// `ASGI on an event loop (uvloop)`
+fn interface(config: &Config, app: usize, event_loops: &[Option<String>]) -> String {
+    if let Some(event_loop) = event_loop(app, event_loops) {
+        return format!("ASGI on an event loop ({event_loop})");
+    }
+    let pool = config.pools.iter().find(|pool| pool.app == app);
+    let pool = pool.expect("each application has a pool");
+    format!("WSGI on {}", threads_of(pool))
+}
+
+/// ` for /ws and /chat under /site`, as far as that is said.
+fn place(config: &Config, app: usize) -> String {
+    let is_its = |route: &&Route| config.pools[route.pool].app == app;
+    let its_routes = config.routes.iter().filter(is_its);
+    let names: Vec<String> = its_routes
+        .filter(|route| !route.takes_all())
+        .map(Route::name)
+        .collect();
+    let mut text = match names.is_empty() {
+        true => String::new(),
+        false => format!(" for {}", names.join(" and ")),
+    };
+    let root_path = &config.apps[app].root_path;
+    if !root_path.is_empty() {
+        text.push_str(&format!(" under {root_path}"));
+    }
+    text
 }
 
 /// `4 threads`, `2 to 8 threads`
@@ -133,8 +170,8 @@ fn processes(facts: &Facts<'_>) -> String {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
     };
-    let threads = match &facts.config.app {
-        Some(_) if facts.event_loop.is_none() => {
+    let threads = match facts.config.apps.first() {
+        Some(_) if event_loop(0, facts.event_loops).is_none() => {
             format!(" × {}", threads_of(&facts.config.pools[0]))
         }
         _ => String::new(),
@@ -261,14 +298,19 @@ mod tests {
     use super::*;
     use config::typed::{Listen, LogFilter, StaticMount};
 
+    fn route(host: Option<&str>, path: &str, pool: usize) -> Route {
+        Route {
+            host: host.map(str::to_owned),
+            path: path.to_owned(),
+            pool,
+        }
+    }
+
     fn config() -> Config {
         let app = App {
             module: "bookshop".into(),
             attribute: "app".into(),
-            factory: false,
-            app_dir: ".".into(),
-            root_path: String::new(),
-            env: Vec::new(),
+            ..App::default()
         };
         let mount = |url: &str, dir: &str| StaticMount {
             url: url.into(),
@@ -277,7 +319,8 @@ mod tests {
             fallback: None,
         };
         Config {
-            app: Some(app),
+            apps: vec![app],
+            routes: vec![route(None, "", 0)],
             statics: vec![mount("/static", "./static"), mount("", "pub")],
             logs: Logs {
                 access: vec![AccessLog::new(LogTarget::Stdout)],
@@ -311,7 +354,7 @@ mod tests {
                 ..CertificateStatus::default()
             }],
             python: Some("CPython 3.11.7 (GIL)".into()),
-            event_loop: None,
+            event_loops: &[],
             pid: 42,
             notes: &[],
         };
@@ -347,7 +390,7 @@ mod tests {
             ],
             ..config()
         };
-        let found = served(&config, None, None);
+        let found = served(&config, None, &[]);
         let expect = [
             "  app      bookshop:app, WSGI on 2 to 8 threads",
             "  pool     reports on 1 thread",
@@ -361,10 +404,43 @@ mod tests {
 
     #[test]
     fn names_the_event_loop_of_an_asgi_application() {
-        let found = served(&config(), Some("CPython 3.11.7 (GIL)"), Some("uvloop"));
+        let found = served(
+            &config(),
+            Some("CPython 3.11.7 (GIL)"),
+            &[Some("uvloop".to_owned())],
+        );
         let expect =
             "  app      bookshop:app, ASGI on an event loop (uvloop), CPython 3.11.7 (GIL)";
         assert_eq!(found[0], expect);
+    }
+
+    #[test]
+    fn names_every_application_with_its_routes() {
+        let mut config = config();
+        config.apps.push(App {
+            module: "chat".to_owned(),
+            root_path: "/chat".to_owned(),
+            ..config.apps[0].clone()
+        });
+        config.routes.insert(0, route(None, "/ws", 1));
+        config
+            .routes
+            .insert(0, route(Some("api.example.org"), "", 1));
+        config.pools = ["default", "chat", "slow"]
+            .map(|name| PoolConfig {
+                name: name.to_owned(),
+                app: usize::from(name == "chat"),
+                ..PoolConfig::default()
+            })
+            .into();
+        let event_loops = [None, Some("asyncio".to_owned())];
+        let found = served(&config, Some("CPython 3.11.7 (GIL)"), &event_loops);
+        let expect = [
+            "  app      bookshop:app, WSGI on 4 threads, CPython 3.11.7 (GIL)",
+            "  app      chat:app for api.example.org/ and /ws under /chat, ASGI on an event loop (asyncio)",
+            "  pool     slow on 4 threads",
+        ];
+        assert_eq!(found[..3], expect);
     }
 
     #[test]
@@ -385,7 +461,7 @@ mod tests {
             ],
             certificates: &[],
             python: None,
-            event_loop: None,
+            event_loops: &[],
             pid: 42,
             notes: &["connections_max is 128".into()],
         };
@@ -443,7 +519,7 @@ mod tests {
 
     #[test]
     fn names_applications_as_they_are_written() {
-        let app = config().app.unwrap();
+        let app = config().apps.remove(0);
         assert_eq!(app_name(&app), "bookshop:app");
         assert_eq!(
             app_name(&App {

@@ -26,16 +26,14 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     if let Some(acme) = config.acme.as_ref().filter(|_| messages.is_empty()) {
         messages.extend(acme_client::roots_fault(acme));
     }
-    let mut event_loop = None;
+    let mut event_loops = Vec::new();
     // Imported even if there are faults: all of them are said at once.
-    if let Some(app) = &config.app {
-        match serve::load_app(app, config, host) {
-            Ok(handler) => {
-                event_loop = process::event_loop_name(Some(&*handler));
-                messages.extend(Hooks::new(config, host).find().err().map(Message::from));
-            }
-            Err(message) => messages.push(message),
+    match serve::load_apps(config, host) {
+        Ok(handlers) => {
+            event_loops = process::event_loop_names(&handlers);
+            messages.extend(Hooks::new(config, host).find().err().map(Message::from));
         }
+        Err(message) => messages.push(message),
     }
     if messages.is_empty() {
         let python = host.map(AppHost::describe);
@@ -46,7 +44,7 @@ pub(crate) fn run(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
             config,
             &certificates::lines(&certificates),
             python.as_deref(),
-            event_loop.as_deref(),
+            &event_loops,
             &notes,
         ));
         return DONE;

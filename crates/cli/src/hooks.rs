@@ -19,7 +19,7 @@ impl<'h> Hooks<'h> {
     /// Those of a configuration.
     pub(crate) fn new(config: &Config, host: Option<&'h dyn AppHost>) -> Self {
         Self {
-            application: config.app.clone().zip(host),
+            application: config.apps.first().cloned().zip(host),
             hooks: config.hooks.clone(),
         }
     }

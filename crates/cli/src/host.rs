@@ -16,11 +16,12 @@ pub trait AppHost: Sync {
     /// One line for the start-up block: "CPython 3.11.7 (GIL)", "CPython 3.13.5 free-threaded".
     fn describe(&self) -> String;
 
-    /// Imports the application and makes the handler that runs it. The working folder is already right.
+    /// Imports applications and makes a handler for each, in their order; those on an event loop share one. The working
+    /// folder is already right.
     ///
     /// # Errors
-    /// Everything that is wrong with the module, the attribute or its kind.
-    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure>;
+    /// Everything that is wrong with the first module, attribute or kind that cannot be served.
+    fn load(&self, apps: &[App], facts: &[AppFacts]) -> Result<Vec<Arc<dyn Handler>>, Failure>;
 
     /// Imports the function of a hook, so that it can be called.
     ///
@@ -83,6 +84,6 @@ pub struct AppFacts {
     pub multithread: bool,
     /// More than one process may run it at the same time.
     pub multiprocess: bool,
-    /// The interface that it is to have, and how it runs on an event loop.
+    /// How it runs on an event loop.
     pub asgi: AsgiConfig,
 }

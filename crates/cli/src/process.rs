@@ -114,42 +114,40 @@ fn load_and_serve(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
         .call(HookMoment::PostFork)
         .and_then(|()| imported(&begun, &hooks, host));
     match imported {
-        Ok(handler) => serve_with(begun, &hooks, handler, host),
+        Ok(handlers) => serve_with(begun, &hooks, handlers, host),
         Err(failure) => fail(&begun.channel, &failure),
     }
 }
 
-/// The application, and the functions of hooks.
+/// The applications, and the functions of hooks.
 pub(crate) fn imported(
     begun: &Begun,
     hooks: &Hooks<'_>,
     host: Option<&dyn AppHost>,
-) -> Result<Option<Arc<dyn Handler>>, Failure> {
-    let handler = handler(begun, host)?;
+) -> Result<Vec<Arc<dyn Handler>>, Failure> {
+    let handlers = handlers(begun, host)?;
     // Only now: the function of another hook may be in a module that imports the application.
     hooks.find()?;
     if begun.identity.reloads {
         hooks.call(HookMoment::OnReload)?;
     }
-    Ok(handler)
+    Ok(handlers)
 }
 
-/// The application, or the page that stands in its place.
-fn handler(begun: &Begun, host: Option<&dyn AppHost>) -> Result<Option<Arc<dyn Handler>>, Failure> {
-    if let Some(failure) = &begun.payload.failure {
-        return Ok(Some(Arc::new(ErrorApp::new(failure))));
-    }
-    match &begun.config.app {
-        Some(app) => Ok(Some(serve::load_app(app, &begun.config, host)?)),
-        None => Ok(None),
-    }
+/// What runs each application, or the page that stands in the place of all.
+fn handlers(begun: &Begun, host: Option<&dyn AppHost>) -> Result<Vec<Arc<dyn Handler>>, Failure> {
+    let Some(failure) = &begun.payload.failure else {
+        return Ok(serve::load_apps(&begun.config, host)?);
+    };
+    let page: Arc<dyn Handler> = Arc::new(ErrorApp::new(failure));
+    Ok(vec![page; begun.config.apps.len()])
 }
 
 /// Opens the server and runs it to its end.
 pub(crate) fn serve_with(
     begun: Begun,
     hooks: &Hooks<'_>,
-    handler: Option<Arc<dyn Handler>>,
+    handlers: Vec<Arc<dyn Handler>>,
     host: Option<&dyn AppHost>,
 ) -> i32 {
     if let Err(failure) = hooks.call(HookMoment::WorkerReady) {
@@ -158,9 +156,9 @@ pub(crate) fn serve_with(
     let watches_code = begun.config.processes.development.is_some();
     let ready = ProcessEvent::Ready {
         python: host
-            .filter(|_| begun.config.app.is_some())
+            .filter(|_| !begun.config.apps.is_empty())
             .map(AppHost::describe),
-        event_loop: event_loop_name(handler.as_deref()),
+        event_loops: event_loop_names(&handlers),
         modules: host
             .filter(|_| watches_code)
             .map(AppHost::modules)
@@ -175,16 +173,17 @@ pub(crate) fn serve_with(
         credentials: begun.credentials,
         ready,
     };
-    match Server::open_under(begun.config, handler, link) {
+    match Server::open_under(begun.config, handlers, link) {
         Ok(server) => keep(server, &channel, hooks, host),
         Err(fault) => fail(&channel, &Failure::from(&fault)),
     }
 }
 
-/// What the event loop of an application is called, where it has one.
-pub(crate) fn event_loop_name(handler: Option<&dyn Handler>) -> Option<String> {
-    let event_loop = handler.and_then(Handler::event_loop);
-    event_loop.map(|event_loop| event_loop.name().to_owned())
+/// For each application what its event loop is called, where it has one.
+pub(crate) fn event_loop_names(handlers: &[Arc<dyn Handler>]) -> Vec<Option<String>> {
+    let event_loops = handlers.iter().map(|handler| handler.event_loop());
+    let names = event_loops.map(|found| found.map(|event_loop| event_loop.name().to_owned()));
+    names.collect()
 }
 
 /// Runs the server, away from the interpreter where there is one.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::ArgMatches;
 use config::failure::Failure;
 use config::failure::StartFault;
-use config::typed::{App, Config};
+use config::typed::Config;
 use config::{Loaded, Sources};
 use ipc::HANDOVER;
 use ipc::payload::Payload;
@@ -86,30 +86,35 @@ fn probe(payload: &Payload) -> i32 {
     }
 }
 
-/// Loads the application; without a host, says how to get one.
+/// Loads all applications; without a host, says how to get one.
 ///
 /// # Errors
-/// What is wrong with it.
-pub(crate) fn load_app(
-    app: &App,
+/// What is wrong with the first that cannot be served.
+pub(crate) fn load_apps(
     config: &Config,
     host: Option<&dyn AppHost>,
-) -> Result<Arc<dyn Handler>, Message> {
+) -> Result<Vec<Arc<dyn Handler>>, Message> {
+    let Some(first) = config.apps.first() else {
+        return Ok(Vec::new());
+    };
     let Some(host) = host else {
         let cause = "this binary has no Python";
         let hint = "install the wheel (`pip install milepost`), or serve files with `--static`";
-        return Err(Message::new(&format!("`{}`", banner::app_name(app)), cause).with_hint(hint));
+        return Err(Message::new(&format!("`{}`", banner::app_name(first)), cause).with_hint(hint));
     };
-    assert!(
-        !config.pools.is_empty(),
-        "the pool `default` is always there"
-    );
-    let facts = AppFacts {
-        multithread: config.pools.len() > 1 || config.pools[0].threads_max > 1,
+    let facts: Vec<AppFacts> = (0..config.apps.len())
+        .map(|app| facts(app, config))
+        .collect();
+    host.load(&config.apps, &facts).map_err(Message::from)
+}
+
+fn facts(app: usize, config: &Config) -> AppFacts {
+    let its_pools = config.pools.iter().filter(|pool| pool.app == app);
+    AppFacts {
+        multithread: its_pools.map(|pool| pool.threads_max).sum::<usize>() > 1,
         multiprocess: config.processes.count > 1,
         asgi: config.asgi,
-    };
-    host.load(app, &facts).map_err(Message::from)
+    }
 }
 
 /// # Errors
@@ -287,7 +292,7 @@ fn tell_serving(serving: &Serving<'_>) {
         listening: serving.listening,
         certificates: serving.certificates,
         python: serving.python.clone(),
-        event_loop: serving.event_loop.as_deref(),
+        event_loops: &serving.event_loops,
         pid: std::process::id(),
         notes: serving.notes,
     };

@@ -25,8 +25,8 @@ use crate::{COULD_NOT, DONE};
 pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
     let hooks = Hooks::new(&begun.config, host);
     // The functions of hooks too: all that their import makes is to be shared.
-    let handler = match process::imported(&begun, &hooks, host) {
-        Ok(handler) => handler,
+    let handlers = match process::imported(&begun, &hooks, host) {
+        Ok(handlers) => handlers,
         Err(failure) => return process::fail(&begun.channel, &failure),
     };
     let Some(host) = host else {
@@ -37,7 +37,7 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
     host.freeze();
     let ready = ProcessEvent::Ready {
         python: Some(host.describe()),
-        event_loop: None,
+        event_loops: Vec::new(),
         modules: host.modules(),
     };
     if begun.channel.send(&ready, &[]).is_err() {
@@ -48,7 +48,7 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
             // This is the forked process from here on, and what the template was begun with is not its own.
             drop(begun);
             match process::begin(channel) {
-                Ok(begun) => serve_forked(begun, &hooks, handler, host),
+                Ok(begun) => serve_forked(begun, &hooks, handlers, host),
                 Err(code) => code,
             }
         }
@@ -59,11 +59,11 @@ pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
 fn serve_forked(
     begun: Begun,
     hooks: &Hooks<'_>,
-    handler: Option<Arc<dyn Handler>>,
+    handlers: Vec<Arc<dyn Handler>>,
     host: &dyn AppHost,
 ) -> i32 {
     match hooks.call(HookMoment::PostFork) {
-        Ok(()) => process::serve_with(begun, hooks, handler, Some(host)),
+        Ok(()) => process::serve_with(begun, hooks, handlers, Some(host)),
         Err(failure) => process::fail(&begun.channel, &failure),
     }
 }

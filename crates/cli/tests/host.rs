@@ -20,14 +20,16 @@ impl AppHost for Refusing {
         "CPython 3.99".to_owned()
     }
 
-    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure> {
-        let name = format!("{}:{} {}", app.module, app.attribute, app.factory);
+    fn load(&self, apps: &[App], facts: &[AppFacts]) -> Result<Vec<Arc<dyn Handler>>, Failure> {
+        let names = apps
+            .iter()
+            .map(|app| format!("{} {}", app.name(), app.factory));
         self.asked
             .lock()
             .expect("no test panics with it")
-            .push((name, *facts));
+            .extend(names.zip(facts.iter().copied()));
         Err(Failure {
-            message: format!("`{}`: no such module", app.module),
+            message: format!("`{}`: no such module", apps[0].module),
             ..Failure::default()
         })
     }

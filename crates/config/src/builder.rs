@@ -16,14 +16,15 @@ use super::parse::clients::RouteRateTable;
 use super::parse::files::FallbackTable;
 use super::parse::logs::{AccessLogTable, ErrorLogTable};
 use super::parse::pools::{PoolRuleTable, PoolTable};
+use super::parse::routes::RouteTable;
 use super::parse::rules::ErrorPageTable;
 use super::parse::tls::TlsTable;
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
 use super::tables::SettingTable;
 use super::typed::{
-    AcmeChallenge, CacheRule, Config, ErrorLogForm, FixedReply, Hook, Level, LogForm, PoolConfig,
-    RedirectConfig, Rewrite,
+    AcmeChallenge, CacheRule, Config, ErrorLogForm, FixedReply, Hook, Interface, Level, LogForm,
+    PoolConfig, RedirectConfig, Rewrite,
 };
 
 /// What has been understood so far.
@@ -34,6 +35,8 @@ pub(super) struct Draft {
     pub app_dir: PathBuf,
     pub chdir: Option<PathBuf>,
     pub root_path: String,
+    pub interface: Interface,
+    pub routes: Vec<Placed<RouteTable>>,
     pub factory: bool,
     pub hooks: Vec<Placed<Hook>>,
     pub drivers: Option<usize>,
@@ -176,6 +179,11 @@ impl<T: Clone> Placed<T> {
 }
 
 impl Draft {
+    /// Whether an application is served.
+    pub(super) fn has_app(&self) -> bool {
+        self.app.is_some() || !self.routes.is_empty()
+    }
+
     /// Whether a text is a value of the setting, whatever else is written.
     pub(super) fn understands(setting: &'static Setting, text: &str) -> bool {
         let entries = vec![SettingValue::text(text, Origin::Flag(setting.flag()))];

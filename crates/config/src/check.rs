@@ -9,6 +9,7 @@ mod logs;
 mod pages;
 mod pools;
 mod processes;
+mod routes;
 mod rules;
 mod shares;
 mod tls;
@@ -21,7 +22,7 @@ use super::Loaded;
 use super::builder::{Cpus, Draft, Placed};
 use super::fault::{ConfigFault, Origin};
 use super::parse::bind::{BindName, BindText, UnixName};
-use super::typed::{AcmeConfig, App, Bind, Hook, StaticMount, Tls, UnixSocket};
+use super::typed::{AcmeConfig, Bind, Hook, StaticMount, Tls, UnixSocket};
 
 pub use descriptors::open_files_needed;
 pub use tls::CertificateFault;
@@ -85,7 +86,7 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> Checked {
     check.limits(draft);
     let mut config = draft.config.clone();
     check.own_paths(draft);
-    config.app = check.app(draft);
+    config.apps = check.apps(draft);
     config.hooks = check.hooks(draft);
     config.statics = check.statics(draft);
     check.fallbacks(draft, &mut config.statics);
@@ -140,7 +141,7 @@ pub(super) fn nothing_to_serve(draft: &Draft) -> Option<ConfigFault> {
     let hint = "name an application (`milepost serve module:app`), a folder (`--static /=DIR`), \
                 or redirects and responses in the configuration file";
     let has_rules = !draft.redirects.is_empty() || !draft.replies.is_empty();
-    let is_nothing = draft.app.is_none() && draft.statics.is_empty() && !has_rules;
+    let is_nothing = !draft.has_app() && draft.statics.is_empty() && !has_rules;
     is_nothing.then(|| ConfigFault::statement(Origin::Whole, "nothing to serve").with_hint(hint))
 }
 
@@ -220,21 +221,8 @@ impl Check<'_> {
         }
     }
 
-    fn app(&mut self, draft: &Draft) -> Option<App> {
-        let name = draft.app.as_ref()?;
-        self.folder(&draft.origin("app_dir"), &draft.app_dir);
-        Some(App {
-            module: name.module.clone(),
-            attribute: name.attribute.clone(),
-            factory: draft.factory || name.called,
-            app_dir: self.absolute(&draft.app_dir),
-            root_path: draft.root_path.clone(),
-            env: Placed::values(&draft.env),
-        })
-    }
-
     fn hooks(&mut self, draft: &Draft) -> Vec<Hook> {
-        if !draft.hooks.is_empty() && draft.app.is_none() {
+        if !draft.hooks.is_empty() && !draft.has_app() {
             self.vain("hooks", "there is no application");
         }
         Placed::values(&draft.hooks)
@@ -369,7 +357,7 @@ impl Check<'_> {
 
     fn spool_dir(&mut self, draft: &Draft) {
         // Files need no bodies.
-        if draft.app.is_none() {
+        if !draft.has_app() {
             return;
         }
         let (dir, origin) = (&draft.config.spool.dir, draft.origin("spool_dir"));

@@ -12,6 +12,7 @@ pub(crate) mod logs;
 pub(crate) mod pools;
 pub(crate) mod processes;
 pub(crate) mod proxies;
+pub(crate) mod routes;
 pub(crate) mod rules;
 pub(crate) mod tls;
 pub(crate) mod value;

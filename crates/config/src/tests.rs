@@ -14,6 +14,7 @@ mod pages;
 mod pools;
 mod processes;
 mod proxies;
+mod routes;
 mod rules;
 mod said;
 mod shares;

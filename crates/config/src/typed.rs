@@ -25,6 +25,7 @@ macro_rules! defaults {
 }
 
 mod acme;
+mod applications;
 mod asgi;
 mod hooks;
 mod logs;
@@ -43,6 +44,7 @@ use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
 pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
+pub use applications::{App, Route};
 pub use asgi::{AsgiConfig, EventLoopKind, Interface, LifespanMode, WebSocketConfig};
 pub use hooks::{Hook, HookMoment};
 pub use logs::{
@@ -73,9 +75,12 @@ defaults! {
         pub processes: Processes,
         /// Driver threads and how they accept.
         pub listen: Listen,
-        /// The Python application, if one is served.
-        pub app: Option<App>,
-        /// What interface the application has, and how it runs where that is ASGI.
+        /// Python applications, each once: the one that answers what no route takes first, then those of routes.
+        pub apps: Vec<App>,
+        /// Which requests go to which application. The first that fits counts: after checking, those of one host come
+        /// before those of any, and longer paths before shorter ones.
+        pub routes: Vec<Route>,
+        /// How ASGI applications run.
         pub asgi: AsgiConfig,
         /// Functions that are called when something happens to a process, in the order given.
         pub hooks: Vec<Hook>,
@@ -147,17 +152,19 @@ impl Config {
         }
     }
 
-    /// Names of all routes, as logs, filters and counters have them: four that are always there, and the
-    /// mounts' URLs in the mounts' order.
+    /// Names of all routes, as logs, filters and counters have them: four that are always there, the mounts' URLs in the
+    /// mounts' order, and the routes to applications in theirs, without the one that takes all.
     pub fn route_names(&self) -> Vec<String> {
         let mounts = self.statics.iter().map(|mount| match mount.url.as_str() {
             "" => "/".to_owned(),
             url => url.to_owned(),
         });
+        let routes = self.routes.iter().filter(|route| !route.takes_all());
         ["none", "status", "app", "rules"]
             .map(str::to_owned)
             .into_iter()
             .chain(mounts)
+            .chain(routes.map(Route::name))
             .collect()
     }
 }
@@ -225,23 +232,6 @@ defaults! {
         /// nothing meanwhile, another driver accepts from its socket as well.
         pub driver_stall: Nanos = Nanos::from_ms(500),
     }
-}
-
-/// A Python application: `module:attribute`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct App {
-    /// Dotted module name.
-    pub module: String,
-    /// Attribute path within the module; `app` parts separated by dots.
-    pub attribute: String,
-    /// Call the attribute once to get the application (`module:create()` or `--factory`).
-    pub factory: bool,
-    /// Folder put first on `sys.path`.
-    pub app_dir: PathBuf,
-    /// SCRIPT_NAME: the URL prefix that the application is mounted under, without a trailing slash.
-    pub root_path: String,
-    /// Environment variables that are set before the import.
-    pub env: Vec<(String, String)>,
 }
 
 /// `--static /url=dir`

@@ -87,8 +87,8 @@ pub enum ProcessEvent {
     Ready {
         /// "CPython 3.11.7 (GIL)", where there is one.
         python: Option<String>,
-        /// The event loop that runs the application, where it is ASGI.
-        event_loop: Option<String>,
+        /// For each application the event loop that runs it, where it is ASGI.
+        event_loops: Vec<Option<String>>,
         /// Files of the application's modules, for a supervisor that watches code.
         modules: Vec<PathBuf>,
     },

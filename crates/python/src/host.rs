@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use server::handler::Handler;
 
-use crate::asgi::Asgi;
+use crate::asgi::{Asgi, AsgiApplication};
 use crate::wsgi::Wsgi;
 use crate::{command, evaluate, fork, import, modules, visit};
 
@@ -57,21 +57,15 @@ impl AppHost for Host {
         Python::attach(|py| describe(py).unwrap_or_else(|_| "Python".to_owned()))
     }
 
-    fn load(&self, app: &App, facts: &AppFacts) -> Result<Arc<dyn Handler>, Failure> {
+    fn load(&self, apps: &[App], facts: &[AppFacts]) -> Result<Vec<Arc<dyn Handler>>, Failure> {
         Python::attach(|py| {
             forget_handover(py).map_err(|error| import::fault(HANDOVER, error))?;
-            let (application, interface) = import::load(py, app, facts.asgi.interface)?;
+            let loaded = apps.iter().map(|app| import::load(py, app));
+            let loaded: Vec<_> = loaded.collect::<Result<_, _>>()?;
             fork::prepare_children(py)
                 .map_err(|error| import::fault("os.register_at_fork", error))?;
             warn_of_gil(py);
-            if interface != Interface::Wsgi {
-                let is_double = interface == Interface::Asgi2;
-                let asgi = Asgi::new(&application, is_double, &app.root_path, *facts)?;
-                return Ok(Arc::new(asgi) as Arc<dyn Handler>);
-            }
-            let gil_is_on = gil_is_on(py).unwrap_or(true);
-            let wsgi = Wsgi::new(application.unbind(), &app.root_path, *facts, gil_is_on);
-            Ok(Arc::new(wsgi) as Arc<dyn Handler>)
+            handlers(py, apps, loaded, facts)
         })
     }
 
@@ -120,6 +114,55 @@ impl AppHost for Host {
 
     fn fork(&self) -> io::Result<Forked> {
         Python::attach(fork::fork)
+    }
+}
+
+/// What runs each application.
+fn handlers<'py>(
+    py: Python<'py>,
+    apps: &[App],
+    loaded: Vec<(Bound<'py, PyAny>, Interface)>,
+    facts: &[AppFacts],
+) -> Result<Vec<Arc<dyn Handler>>, Failure> {
+    let with_loop = apps.iter().zip(&loaded).enumerate();
+    let with_loop = with_loop.filter(|(_, (_, (_, interface)))| *interface != Interface::Wsgi);
+    let with_loop: Vec<_> = with_loop
+        .map(|(index, (app, (application, interface)))| AsgiApplication {
+            index,
+            name: app.name(),
+            callable: application.clone().unbind(),
+            is_double: *interface == Interface::Asgi2,
+            root_path: app.root_path.clone(),
+        })
+        .collect();
+    let asgi = match (with_loop.len(), facts.first()) {
+        (0, _) | (_, None) => None,
+        (len, Some(facts)) if len == apps.len() && facts.asgi.has_threads => {
+            return Err(no_threads());
+        }
+        (_, Some(facts)) => Some(Arc::new(Asgi::new(py, with_loop, facts.asgi)?)),
+    };
+    let gil_is_on = gil_is_on(py).unwrap_or(true);
+    let all = apps.iter().zip(loaded).zip(facts);
+    let handlers = all.map(|((app, (application, interface)), facts)| match &asgi {
+        Some(asgi) if interface != Interface::Wsgi => Arc::clone(asgi) as Arc<dyn Handler>,
+        _ => Arc::new(Wsgi::new(
+            application.unbind(),
+            &app.root_path,
+            *facts,
+            gil_is_on,
+        )),
+    });
+    Ok(handlers.collect())
+}
+
+/// The settings name threads, which an event loop does not have.
+fn no_threads() -> Failure {
+    let cause = "an ASGI application runs on one event loop, which has no threads";
+    let hint = "leave out `threads`; `asgi_concurrency` bounds the requests inside, and `processes` uses more processors";
+    Failure {
+        hint: Some(hint.to_owned()),
+        ..import::fault("threads", cause)
     }
 }
 

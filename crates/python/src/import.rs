@@ -34,12 +34,8 @@ pub(crate) fn fault(what: &str, cause: impl Display) -> Failure {
 pub(crate) fn load<'py>(
     py: Python<'py>,
     app: &App,
-    interface: Interface,
 ) -> Result<(Bound<'py, PyAny>, Interface), Failure> {
-    let what = match app.attribute.as_str() {
-        "" => app.module.clone(),
-        attribute => format!("{}:{attribute}", app.module),
-    };
+    let what = app.name();
     let folder = folder(app);
     let asked = (
         &app.module,
@@ -47,7 +43,7 @@ pub(crate) fn load<'py>(
         app.factory,
         folder.as_os_str(),
         &app.env,
-        match interface {
+        match app.interface {
             Interface::Auto => "auto",
             Interface::Asgi => "asgi",
             Interface::Asgi2 => "asgi2",
@@ -172,12 +168,11 @@ mod tests {
             attribute: rest.trim_end_matches("()").into(),
             factory: rest.ends_with("()"),
             app_dir: PathBuf::from(folder.path()),
-            root_path: String::new(),
-            env: Vec::new(),
+            ..App::default()
         };
         Python::initialize();
         Python::attach(|py| {
-            let wrong = load(py, &app, Interface::Auto).err();
+            let wrong = load(py, &app).err();
             let modules = py.import("sys").unwrap().getattr("modules").unwrap();
             drop(modules.call_method1("pop", (module, py.None())));
             let path = py.import("sys").unwrap().getattr("path").unwrap();

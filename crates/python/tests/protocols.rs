@@ -122,18 +122,16 @@ fn application() -> Arc<dyn Handler> {
     let app = App {
         module: "carried".to_owned(),
         attribute: "app".to_owned(),
-        factory: false,
         app_dir: folder.path().to_owned(),
-        root_path: String::new(),
-        env: Vec::new(),
+        ..App::default()
     };
     let facts = AppFacts {
         asgi: AsgiConfig::default(),
         multithread: true,
         multiprocess: false,
     };
-    let loaded = Host::here().load(&app, &facts);
-    loaded.unwrap_or_else(|fault| panic!("{fault:?}"))
+    let loaded = Host::here().load(&[app], &[facts]);
+    loaded.unwrap_or_else(|fault| panic!("{fault:?}")).remove(0)
 }
 
 const PATHS: &str = "/stream /with_length /file /file_in_memory /write /nothing /early /late /replaced \

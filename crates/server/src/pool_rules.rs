@@ -37,6 +37,8 @@ pub(crate) struct PoolSelector {
     literal: HashMap<Vec<u8>, Vec<usize>>,
     /// Where the others begin.
     others_from: usize,
+    /// By pool: the application that it runs.
+    apps: Vec<usize>,
 }
 
 /// One rule: all that it names must fit.
@@ -64,8 +66,9 @@ enum PathTest {
     Nothing,
 }
 
+/// A condition on the host of a request.
 #[derive(Debug)]
-enum HostTest {
+pub(crate) enum HostTest {
     /// `shop.example`
     Whole(Vec<u8>),
     /// `*.shop.example`, with its dot and without its star.
@@ -102,12 +105,21 @@ impl PoolSelector {
             rules,
             literal,
             others_from,
+            apps: config.pools.iter().map(|pool| pool.app).collect(),
         })
     }
 
-    /// The pool (an index into `Config::pools`) and the class of a request; `path` is the one that the
-    /// router saw. Rules of whole paths cost one look into a table.
-    pub(crate) fn find(&self, view: HeadView<'_>, path: &[u8], ends: &Ends) -> (u16, Class) {
+    /// The pool (an index into `Config::pools`) and the class of a request that `own` runs where no rule fits; `path` is
+    /// the one that the router saw. Only rules whose pools run the same application count. Rules of whole paths cost one
+    /// look into a table.
+    pub(crate) fn find(
+        &self,
+        own: u16,
+        view: HeadView<'_>,
+        path: &[u8],
+        ends: &Ends,
+    ) -> (u16, Class) {
+        let app = self.apps[usize::from(own)];
         let asked = Asked {
             view,
             path,
@@ -119,9 +131,9 @@ impl PoolSelector {
         let literal = literal.map(|index| &self.rules[*index]);
         let others = self.rules[self.others_from..].iter();
         let mut rules = literal.chain(others);
-        match rules.find(|rule| rule.fits(&asked)) {
+        match rules.find(|rule| self.apps[usize::from(rule.pool)] == app && rule.fits(&asked)) {
             Some(rule) => (rule.pool, rule.class),
-            None => (0, Class::Normal),
+            None => (own, Class::Normal),
         }
     }
 }
@@ -173,7 +185,10 @@ impl Rule {
         // What costs least comes first.
         (self.methods.is_empty() || self.methods.iter().any(|method| method == view.method()))
             && self.path.fits(asked)
-            && self.host.as_ref().is_none_or(|host| host.fits(asked))
+            && self
+                .host
+                .as_ref()
+                .is_none_or(|host| host.fits(view, asked.ends))
             && self.header.as_ref().is_none_or(|(name, value)| {
                 let named = |field: &[u8]| field.eq_ignore_ascii_case(name.as_bytes());
                 view.headers().any(|(field, found)| {
@@ -229,7 +244,7 @@ impl PathTest {
 }
 
 impl HostTest {
-    fn new(host: &str) -> Self {
+    pub(crate) fn new(host: &str) -> Self {
         match host.strip_prefix('*') {
             Some(beneath) => HostTest::Beneath(beneath.into()),
             None => HostTest::Whole(host.into()),
@@ -244,9 +259,9 @@ impl HostTest {
         }
     }
 
-    fn fits(&self, asked: &Asked<'_>) -> bool {
-        let forwarded = asked.ends.host.as_ref().map(|host| host.as_bytes());
-        let host = host_of(forwarded.or(asked.view.authority()).unwrap_or_default());
+    pub(crate) fn fits(&self, view: HeadView<'_>, ends: &Ends) -> bool {
+        let forwarded = ends.host.as_ref().map(|host| host.as_bytes());
+        let host = host_of(forwarded.or(view.authority()).unwrap_or_default());
         match self {
             HostTest::Whole(whole) => host.eq_ignore_ascii_case(whole),
             HostTest::Beneath(dotted) => {

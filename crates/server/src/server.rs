@@ -46,7 +46,8 @@ const LAST_MOMENT: Duration = Duration::from_millis(500);
 pub struct Server {
     shared: Arc<Shared>,
     files: Vec<Files>,
-    handler: Option<Arc<dyn Handler>>,
+    /// By the index of the application.
+    handlers: Vec<Arc<dyn Handler>>,
     log: Arc<Log>,
     log_threads: LogThreads,
     events: mpsc::Sender<Event>,
@@ -82,28 +83,33 @@ enum Event {
 }
 
 impl Server {
-    /// Opens folders and the log, without a supervisor.
+    /// Opens folders and the log, without a supervisor. There is a handler for each application.
     ///
     /// # Errors
     /// What cannot be opened.
-    pub fn open(config: Config, handler: Option<Arc<dyn Handler>>) -> Result<Server, StartFault> {
-        Self::open_with(config, handler, None)
+    pub fn open(config: Config, handlers: Vec<Arc<dyn Handler>>) -> Result<Server, StartFault> {
+        Self::open_with(config, handlers, None)
     }
 
     /// As a process of a supervisor, which sends it sockets and commands.
     pub fn open_under(
         config: Config,
-        handler: Option<Arc<dyn Handler>>,
+        handlers: Vec<Arc<dyn Handler>>,
         link: SupervisorLink,
     ) -> Result<Server, StartFault> {
-        Self::open_with(config, handler, Some(link))
+        Self::open_with(config, handlers, Some(link))
     }
 
     fn open_with(
         config: Config,
-        handler: Option<Arc<dyn Handler>>,
+        handlers: Vec<Arc<dyn Handler>>,
         mut link: Option<SupervisorLink>,
     ) -> Result<Server, StartFault> {
+        assert_eq!(
+            handlers.len(),
+            config.apps.len(),
+            "an application without a handler"
+        );
         fork::guard().map_err(|error| start_fault("cannot guard against forks", &error))?;
         let config = Arc::new(config);
         let mut files = Vec::new();
@@ -116,10 +122,10 @@ impl Server {
             files,
             pages: Arc::new(Pages::open(&config.error_pages)?),
             tls: certificates::open(&config, handed.as_ref())?,
-            stats: Arc::new(counters(&config, handler.is_some(), link.as_ref())?),
+            stats: Arc::new(counters(&config, link.as_ref())?),
             config,
         };
-        opened.start(handler, link)
+        opened.start(handlers, link)
     }
 
     /// Adds and removes sockets, and ends the server, from any thread.
@@ -127,21 +133,22 @@ impl Server {
         ServerHandle::new(&self.shared, self.events.clone())
     }
 
-    /// The event loop of the application, where it has one: to be run on the main thread, while `run` is called on
-    /// another one once the application is ready.
+    /// The event loop of the applications that have one: to be run on the main thread, while `run` is called on
+    /// another one once they are ready.
     ///
     /// # Errors
     /// The system gives no descriptor.
     pub fn take_event_loop(&mut self) -> Result<Option<RunnableLoop>, StartFault> {
-        let Some(handler) = &self.handler else {
-            return Ok(None);
-        };
-        let Some(event_loop) = handler.event_loop() else {
+        let mut handlers = self.handlers.iter();
+        let with_loop = handlers.find_map(|handler| Some((handler, handler.event_loop()?)));
+        let Some((handler, event_loop)) = with_loop else {
             return Ok(None);
         };
         let events = self.events.clone();
+        let pools = self.shared.pools.iter();
+        let pools = pools.filter(|pool| self.handlers[pool.app()].event_loop().is_some());
         let worker = LoopWorker::new(
-            &self.shared.pools,
+            pools,
             event_loop.concurrency(),
             self.shared.openers.clone(),
             Box::new(move || drop(events.send(Event::PoolThreadEnded))),
@@ -166,11 +173,11 @@ impl Server {
             inbox,
             signals,
             link,
-            handler,
+            handlers,
             ..
         } = self;
         // Ends when this function returns.
-        let _watchdog_thread = start_watchdog(&shared, handler.as_ref(), link.as_ref())?;
+        let _watchdog_thread = start_watchdog(&shared, handlers, link.as_ref())?;
         let drivers = start_drivers(&shared, files, &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
         let supervisor = link.as_ref().map(|link| Arc::clone(&link.channel));
@@ -204,13 +211,14 @@ impl Server {
     }
 
     fn start_pools(&self, events: &mpsc::Sender<Event>) -> io::Result<()> {
-        let Some(handler) = &self.handler else {
+        if self.handlers.is_empty() {
             return Ok(());
-        };
+        }
         let events = events.clone();
         // The receiver is gone when the process is about to end.
         let on_exit = Arc::new(move || drop(events.send(Event::PoolThreadEnded)));
         for pool in &self.shared.pools {
+            let handler = &self.handlers[pool.app()];
             pool.start(handler, Arc::clone(&on_exit) as Arc<_>)?;
         }
         pool::start_controller(&self.shared.pools)
@@ -220,26 +228,22 @@ impl Server {
 /// The thread that acts on the time limits of requests, where there are any.
 fn start_watchdog(
     shared: &Arc<Shared>,
-    handler: Option<&Arc<dyn Handler>>,
+    handlers: Vec<Arc<dyn Handler>>,
     link: Option<&SupervisorLink>,
 ) -> Result<Option<RunningEnforcer>, StartFault> {
-    let (Some(watchdog), Some(handler)) = (&shared.watchdog, handler) else {
+    let Some(watchdog) = &shared.watchdog else {
         return Ok(None);
     };
     let channel = link.map(|link| Arc::clone(&link.channel));
-    let enforcer = TimeoutEnforcer::new(watchdog, shared, handler, channel).start();
+    let enforcer = TimeoutEnforcer::new(watchdog, shared, handlers, channel).start();
     enforcer
         .map(Some)
         .map_err(|error| start_fault("cannot start a thread", &error))
 }
 
 /// The counters: in memory that the supervisor reads, or of this process alone.
-fn counters(
-    config: &Config,
-    has_pool: bool,
-    link: Option<&SupervisorLink>,
-) -> Result<Stats, StartFault> {
-    let shape = Shape::of(config, has_pool);
+fn counters(config: &Config, link: Option<&SupervisorLink>) -> Result<Stats, StartFault> {
+    let shape = Shape::of(config);
     match link {
         Some(link) => link.stats(&shape),
         None => Stats::new(&shape).map_err(|error| start_fault("cannot keep counters", &error)),

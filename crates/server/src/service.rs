@@ -1,7 +1,7 @@
 //! The service: what happens between a complete head and a backend. Rules, routes, pools.
 //!
 //! Takes a head and the ends of its connection, gives a disposition that borrows neither. A path belongs to the
-//! status page first, then to the longest static prefix, then to the application. Pure: it knows no protocol, no
+//! status page first, then to the route of its host and the longest prefix, be it a folder's or an application's. Pure: it knows no protocol, no
 //! socket and no clock.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use queueing::Class;
 use crate::challenges::ChallengeAnswers;
 use crate::exchange::Ends;
 use crate::https_redirect::HttpsRedirector;
-use crate::pool_rules::PoolSelector;
+use crate::pool_rules::{HostTest, PoolSelector};
 use crate::refusal::Refusal;
 use crate::rules::{RuleOutcome, Rules};
 use crate::slow::Slow;
@@ -78,8 +78,8 @@ pub(crate) enum Probe {
 enum Target {
     /// A folder of files. `rest_from`: where in the path its prefix ends.
     Files { mount: usize, rest_from: usize },
-    /// The pool that runs the application.
-    Pool,
+    /// An application: index of its route and of its pool.
+    Pool { route: u16, pool: u16 },
     /// The counters as JSON.
     Status,
     /// `OPTIONS *`: the server as a whole is meant (RFC 9110 section 9.3.7).
@@ -95,14 +95,23 @@ pub(crate) struct Router {
     probes: Vec<(String, Probe)>,
     /// Prefix and mount, the longest prefix first.
     prefixes: Vec<(String, usize)>,
-    has_app: bool,
+    /// Those to applications, in the order in which they are looked at.
+    apps: Vec<AppRoute>,
     passes_trace: bool,
+}
+
+/// A route to an application.
+struct AppRoute {
+    host: Option<HostTest>,
+    path: Vec<u8>,
+    pool: u16,
+    /// Index of its name in `Config::route_names`.
+    index: u16,
 }
 
 impl Service {
     pub(crate) fn new(
         config: &Config,
-        has_app: bool,
         slow: Option<Arc<Slow>>,
         challenges: Arc<ChallengeAnswers>,
     ) -> Self {
@@ -110,7 +119,7 @@ impl Service {
             challenges,
             rules: Some(Rules::new(&config.rules)).filter(|rules| !rules.is_empty()),
             https: HttpsRedirector::new(config),
-            router: Router::new(config, has_app),
+            router: Router::new(config),
             selector: PoolSelector::new(config),
             slow,
         }
@@ -158,9 +167,9 @@ impl Service {
             RuleOutcome::Bare(reply) => return by_rule(Backend::Respond(reply)),
         };
         let path = path(head, rewritten.as_deref());
-        let target = self.router.find(path);
+        let target = self.router.find(head, path, ends);
         let backend = match target {
-            Target::Pool => self.pool(head, path, ends),
+            Target::Pool { pool, .. } => self.pool(pool, head, path, ends),
             Target::Files { mount, rest_from } => Backend::Files { mount, rest_from },
             Target::Status => Backend::Status,
             Target::Server => Backend::Respond(options()),
@@ -180,21 +189,22 @@ impl Service {
         if head.index.scheme == Some(Scheme::Https) && ends.scheme != "https" {
             return Some(Refusal::MISDIRECTED);
         }
-        if head.index.method == Method::Trace && !self.router.takes_trace(head.path()) {
+        if head.index.method == Method::Trace && !self.router.takes_trace(head, ends) {
             return Some(Refusal {
-                allow: Some(self.router.allowed(head.path())),
+                allow: Some(self.router.allowed(head, ends)),
                 ..Refusal::because(405, "method TRACE")
             });
         }
         None
     }
 
-    /// Which pool runs a request that the application is to answer, and how much it matters. Routes that are
+    /// Which pool runs a request that an application is to answer, and how much it matters: that of its route, unless
+    /// a rule names another one of the same application. Requests to the first pool that are
     /// slow have a pool of their own, unless a rule has placed them.
-    fn pool(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> Backend {
+    fn pool(&self, own: u16, head: HeadView<'_>, path: &[u8], ends: &Ends) -> Backend {
         let (pool, class) = match &self.selector {
-            Some(selector) => selector.find(head, path, ends),
-            None => (0, Class::Normal),
+            Some(selector) => selector.find(own, head, path, ends),
+            None => (own, Class::Normal),
         };
         let slow = self
             .slow
@@ -216,7 +226,7 @@ impl Router {
     /// Index of the first mount's route; the others follow.
     pub(crate) const FILES: u16 = 4;
 
-    fn new(config: &Config, has_app: bool) -> Self {
+    fn new(config: &Config) -> Self {
         let urls = config.statics.iter().map(|mount| mount.url.clone());
         let mut prefixes: Vec<(String, usize)> = urls.zip(0..).collect();
         prefixes.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
@@ -225,11 +235,22 @@ impl Router {
         let probes = (health.map(|path| (path, Probe::Health)).into_iter())
             .chain(ready.map(|path| (path, Probe::Ready)))
             .collect();
+        let mut named = Self::FILES as usize + config.statics.len()..;
+        let apps = config.routes.iter().map(|route| AppRoute {
+            host: route.host.as_deref().map(HostTest::new),
+            path: route.path.clone().into_bytes(),
+            pool: short(route.pool),
+            index: match route.takes_all() {
+                true => Self::APP,
+                false => short(named.next().expect("there is always a next number")),
+            },
+        });
+        let apps = apps.collect();
         Self {
             status_path: config.status_path.clone(),
             probes,
             prefixes,
-            has_app,
+            apps,
             passes_trace: config.trace_requests,
         }
     }
@@ -242,15 +263,17 @@ impl Router {
 
     /// Whether TRACE requests of a path are answered (RFC 9110 section 9.3.8): by the application, where it is
     /// asked to.
-    fn takes_trace(&self, path: &[u8]) -> bool {
-        self.passes_trace && self.probe(path).is_none() && self.find(path) == Target::Pool
+    fn takes_trace(&self, head: HeadView<'_>, ends: &Ends) -> bool {
+        let path = head.path();
+        let is_app = || matches!(self.find(head, path, ends), Target::Pool { .. });
+        self.passes_trace && self.probe(path).is_none() && is_app()
     }
 
     /// The methods of a path, for the field Allow.
-    fn allowed(&self, path: &[u8]) -> &'static str {
-        match self.find(path) {
+    fn allowed(&self, head: HeadView<'_>, ends: &Ends) -> &'static str {
+        match self.find(head, head.path(), ends) {
             Target::Files { .. } | Target::Status => READING,
-            Target::Pool | Target::Server => ALL_METHODS,
+            Target::Pool { .. } | Target::Server => ALL_METHODS,
             Target::Nothing => "",
         }
     }
@@ -260,10 +283,8 @@ impl Router {
         match target {
             Target::Nothing | Target::Server => Self::NONE,
             Target::Status => Self::STATUS,
-            Target::Pool => Self::APP,
-            Target::Files { mount, .. } => {
-                Self::FILES + u16::try_from(mount).expect("fewer than 65,000 mounts are checked")
-            }
+            Target::Pool { route, .. } => route,
+            Target::Files { mount, .. } => Self::FILES + short(mount),
         }
     }
 
@@ -272,7 +293,7 @@ impl Router {
         status.is_some_and(|status| status.as_bytes() == path)
     }
 
-    fn find(&self, path: &[u8]) -> Target {
+    fn find(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> Target {
         if path == b"*" {
             return Target::Server;
         }
@@ -283,15 +304,32 @@ impl Router {
             .prefixes
             .iter()
             .find(|(url, _)| is_below(path, url.as_bytes()));
-        match found {
-            Some((url, mount)) => Target::Files {
-                mount: *mount,
-                rest_from: url.len(),
+        let app = self.apps.iter().find(|route| route.fits(head, path, ends));
+        match (found, app) {
+            (Some((url, mount)), app) if app.is_none_or(|app| app.path.len() < url.len()) => {
+                Target::Files {
+                    mount: *mount,
+                    rest_from: url.len(),
+                }
+            }
+            (_, Some(app)) => Target::Pool {
+                route: app.index,
+                pool: app.pool,
             },
-            None if self.has_app => Target::Pool,
-            None => Target::Nothing,
+            (_, None) => Target::Nothing,
         }
     }
+}
+
+impl AppRoute {
+    fn fits(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> bool {
+        is_below(path, &self.path) && self.host.as_ref().is_none_or(|host| host.fits(head, ends))
+    }
+}
+
+/// The number of mounts, routes and pools is checked.
+fn short(index: usize) -> u16 {
+    u16::try_from(index).expect("fewer than 65,000 of each")
 }
 
 /// The byte behind the prefix is looked at first: it rules most mounts out. The root has nothing to compare,
@@ -337,7 +375,9 @@ fn options() -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::typed::StaticMount;
+    use config::typed::{PoolConfig, Route, StaticMount};
+
+    use crate::tests::{ends, with_head};
 
     fn config() -> Config {
         let mount = |url: &str| StaticMount {
@@ -353,22 +393,98 @@ mod tests {
         }
     }
 
+    fn route(host: Option<&str>, path: &str, pool: usize) -> Route {
+        Route {
+            host: host.map(str::to_owned),
+            path: path.to_owned(),
+            pool,
+        }
+    }
+
+    /// What the log calls the target, and its pool.
+    fn find(config: &Config, url: &str) -> (String, Option<u16>) {
+        let target = with_head(&format!("GET {url}"), |head| {
+            Router::new(config).find(head, head.path(), &ends(""))
+        });
+        let name = config.route_names()[usize::from(Router::index(target))].clone();
+        match target {
+            Target::Pool { pool, .. } => (name, Some(pool)),
+            _ => (name, None),
+        }
+    }
+
+    #[track_caller]
+    fn check(config: &Config, expected: &[(&str, &str, Option<u16>)]) {
+        for (url, name, pool) in expected {
+            assert_eq!(find(config, url), ((*name).to_owned(), *pool), "{url}");
+        }
+    }
+
     #[test]
     fn takes_the_longest_prefix_at_a_segment() {
-        let files = |mount, rest_from| Target::Files { mount, rest_from };
-        for (path, expect) in [
-            ("/static", files(0, 7)),
-            ("/static/a.css", files(0, 7)),
-            ("/static/big/a", files(1, 11)),
-            ("/static/bigger", files(0, 7)),
-            ("/statics", Target::Pool),
-            ("/", Target::Pool),
-            ("*", Target::Server),
-            ("/-/status", Target::Status),
-            ("/-/status/x", Target::Pool),
-        ] {
-            let found = Router::new(&config(), true).find(path.as_bytes());
-            assert_eq!(found, expect, "{path}");
-        }
+        let with_app = Config {
+            routes: vec![Route::default()],
+            ..config()
+        };
+        check(
+            &with_app,
+            &[
+                ("h/static", "/static", None),
+                ("h/static/a.css", "/static", None),
+                ("h/static/big/a", "/static/big", None),
+                ("h/static/bigger", "/static", None),
+                ("h/statics", "app", Some(0)),
+                ("h/", "app", Some(0)),
+                ("h/-/status", "status", None),
+                ("h/-/status/x", "app", Some(0)),
+            ],
+        );
+        let rest_from = with_head("GET h/static/big/a", |head| {
+            Router::new(&with_app).find(head, head.path(), &ends(""))
+        });
+        assert_eq!(
+            rest_from,
+            Target::Files {
+                mount: 1,
+                rest_from: 11
+            }
+        );
+        check(
+            &config(),
+            &[("h/", "none", None), ("h/static", "/static", None)],
+        );
+    }
+
+    #[test]
+    fn takes_the_route_of_the_host_and_then_the_longest_path() {
+        // In the order that a check gives them.
+        let config = Config {
+            routes: vec![
+                route(Some("api.example"), "/v1", 2),
+                route(Some("api.example"), "", 1),
+                route(Some("*.example"), "", 4),
+                route(None, "/static/live", 3),
+                route(None, "/ws", 3),
+                route(None, "", 0),
+            ],
+            pools: vec![PoolConfig::default(); 5],
+            ..config()
+        };
+        check(
+            &config,
+            &[
+                ("api.example/v1/x", "api.example/v1", Some(2)),
+                ("API.example:8000/v1", "api.example/v1", Some(2)),
+                ("api.example/v10", "api.example/", Some(1)),
+                ("api.example/ws", "api.example/", Some(1)),
+                ("www.example/ws", "*.example/", Some(4)),
+                ("example/ws", "/ws", Some(3)),
+                ("example/ws/", "/ws", Some(3)),
+                ("example/wsx", "app", Some(0)),
+                // A folder is there for all hosts; the longer path counts.
+                ("api.example/static/x", "/static", None),
+                ("h/static/live/x", "/static/live", Some(3)),
+            ],
+        );
     }
 }

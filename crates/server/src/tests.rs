@@ -20,6 +20,19 @@ pub(crate) fn head(text: &str) -> RequestHead {
     RequestHead::take(HeadView { bytes, index })
 }
 
+/// `METHOD HOST/PATH`, with a header behind a space.
+pub(crate) fn with_head<T>(request: &str, f: impl FnOnce(HeadView<'_>) -> T) -> T {
+    let mut words = request.splitn(3, ' ');
+    let method = words.next().unwrap();
+    let url = words.next().unwrap();
+    let (host, path) = url.split_at(url.find('/').unwrap());
+    let header = words
+        .next()
+        .map_or(String::new(), |line| format!("{line}\r\n"));
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{header}\r\n");
+    f(self::head(&head).view())
+}
+
 /// The ends of a connection with `peer_host`.
 pub(crate) fn ends(peer_host: &str) -> Ends {
     Ends {

@@ -122,7 +122,7 @@ impl Supervisor<'_> {
         match notice {
             ProcessEvent::Ready {
                 python,
-                event_loop,
+                event_loops,
                 modules,
             } => {
                 if process.state == ProcessState::Starting {
@@ -130,7 +130,7 @@ impl Supervisor<'_> {
                     process.state = ProcessState::Ready;
                     process.ready = Some(process.started.elapsed());
                     process.python = python;
-                    process.event_loop = event_loop;
+                    process.event_loops = event_loops;
                     self.tell_pool_sizes(serial, generation);
                 }
                 if let Some(watch) = &mut self.file_watcher {

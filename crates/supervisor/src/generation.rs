@@ -48,7 +48,7 @@ impl Generation {
         notes: Vec<String>,
         payload: Payload,
     ) -> io::Result<Self> {
-        let shape = Shape::of(&config, config.app.is_some());
+        let shape = Shape::of(&config);
         Ok(Self {
             id,
             file: payload::to_file(&payload)?,

@@ -140,8 +140,8 @@ pub struct Serving<'s> {
     pub certificates: &'s [CertificateStatus],
     /// "CPython 3.11.7 (GIL)"
     pub python: Option<String>,
-    /// The event loop that runs the application, where that is ASGI: "uvloop"
-    pub event_loop: Option<String>,
+    /// For each application the event loop that runs it, where that is ASGI: "uvloop"
+    pub event_loops: Vec<Option<String>>,
 }
 
 /// What is counted from the first start on, through all upgrades.

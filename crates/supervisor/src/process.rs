@@ -50,8 +50,8 @@ pub(super) struct ChildProcess {
     /// What it left behind when it could not start.
     pub(super) failure: Option<Failure>,
     pub(super) python: Option<String>,
-    /// The event loop that runs its application, where that is ASGI.
-    pub(super) event_loop: Option<String>,
+    /// For each application the event loop that runs it, where that is ASGI.
+    pub(super) event_loops: Vec<Option<String>>,
     #[serde(skip)]
     pub(super) bounds: Bounds,
     /// Why it is to be replaced.
@@ -127,7 +127,7 @@ impl ChildProcess {
             accepts_from: BTreeSet::new(),
             failure: None,
             python: None,
-            event_loop: None,
+            event_loops: Vec::new(),
             bounds: Bounds::default(),
             worn: None,
             pulse: Pulse::default(),

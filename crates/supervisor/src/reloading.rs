@@ -223,17 +223,15 @@ impl Supervisor<'_> {
             .processes
             .iter()
             .find_map(|process| process.python.clone());
-        let event_loop = self
-            .processes
-            .iter()
-            .find_map(|process| process.event_loop.clone());
+        let mut event_loops = self.processes.iter().map(|process| &process.event_loops);
+        let event_loops = event_loops.find(|known| !known.is_empty());
         (self.around.serving)(&Serving {
             config: &serving.config,
             notes: &serving.notes,
             listening: &self.sockets.addresses(),
             certificates: &self.certificate_lines(),
             python,
-            event_loop,
+            event_loops: event_loops.cloned().unwrap_or_default(),
         });
     }
 
@@ -300,7 +298,7 @@ impl Supervisor<'_> {
             self.file_watcher = None;
             return;
         };
-        let app = generation.config.app.as_ref();
+        let app = generation.config.apps.first();
         let folders = app.map(|app| app.app_dir.clone());
         let folders: Vec<_> = folders
             .into_iter()

@@ -107,7 +107,7 @@ impl Generation {
 /// # Errors
 /// There is no such pool, or it cannot have this size.
 fn chosen(config: &Config, name: &str, (_, threads_max): (usize, usize)) -> Result<usize, Failure> {
-    if config.app.is_none() {
+    if config.apps.is_empty() {
         return Err(Failure::new("scale: no pools: no application is served"));
     }
     let index = config.pools.iter().position(|pool| pool.name == name);
@@ -156,14 +156,7 @@ mod tests {
             ..PoolConfig::default()
         };
         Config {
-            app: Some(App {
-                module: "shop".to_owned(),
-                attribute: "app".to_owned(),
-                factory: false,
-                app_dir: "/".into(),
-                root_path: String::new(),
-                env: Vec::new(),
-            }),
+            apps: vec![App::default()],
             pools: vec![PoolConfig::default(), reports],
             ..Config::default()
         }
@@ -201,7 +194,7 @@ mod tests {
             Err("scale: no pool `x` > the pools are `default`, `reports`"),
         );
         let files_only = Config {
-            app: None,
+            apps: Vec::new(),
             ..config
         };
         check(

@@ -30,6 +30,7 @@ impl Check<'_> {
             self.pool_bounds(&pool, &|_| entry.origin.clone());
             config.pools.push(pool);
         }
+        config.routes = self.routes(draft, &config.apps, &mut config.pools);
         if config.pools.len() > POOLS_MAX {
             let text = format!("{} pools: more than {POOLS_MAX}", config.pools.len());
             self.statement(&draft.origin("pool"), text, "let rules share them");
@@ -158,11 +159,21 @@ impl Check<'_> {
             let hint = "slow requests leave the others alone in a pool of their own: `[[pool]]`, `name = \"slow\"`";
             self.statement(&origin, text, hint);
         }
+        if pools[pool].app != 0 {
+            let text = format!("slow_pool is `{name}`, which runs the application of a route");
+            let hint = "slow requests stay in their application: name a pool that no route names";
+            self.statement(&origin, text, hint);
+        }
         let after = draft.slow_after;
         Some(SlowPool { pool, after })
     }
 
-    fn pool_index(&mut self, name: &str, origin: &Origin, pools: &[PoolConfig]) -> Option<usize> {
+    pub(super) fn pool_index(
+        &mut self,
+        name: &str,
+        origin: &Origin,
+        pools: &[PoolConfig],
+    ) -> Option<usize> {
         let index = pools.iter().position(|pool| pool.name == name);
         if index.is_none() {
             let near = did_you_mean(name, pools.iter().map(|pool| pool.name.as_str()));
@@ -177,12 +188,13 @@ impl Check<'_> {
         // The first pool takes what no rule gives to another: it is never idle.
         let slow = config.slow_pool.map(|slow| slow.pool);
         for (index, pool) in config.pools.iter().enumerate().skip(1) {
-            let is_used =
-                slow == Some(index) || config.pool_rules.iter().any(|rule| rule.pool == index);
+            let is_used = slow == Some(index)
+                || config.pool_rules.iter().any(|rule| rule.pool == index)
+                || config.routes.iter().any(|route| route.pool == index);
             if !is_used {
                 let name = &pool.name;
                 self.note(format!(
-                    "pool `{name}` gets no requests: no pool_rule names it"
+                    "pool `{name}` gets no requests: no pool_rule and no route names it"
                 ));
             }
         }
@@ -214,7 +226,7 @@ fn inherited_reserve(name: &str, draft: &Draft, first: &PoolConfig) -> (usize, u
 }
 
 /// The entry's own bounds, and for the rest those of the first pool.
-fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usize)) -> PoolConfig {
+pub(super) fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usize)) -> PoolConfig {
     assert!(
         first.threads_max > 0 && first.queue_len_max > 0,
         "a pool of nothing"
@@ -232,6 +244,7 @@ fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usize)) -> Poo
     let (reserve_threads, reserve_len) = entry.health_reserve.unwrap_or(inherited);
     PoolConfig {
         name: entry.name.clone(),
+        app: 0,
         threads_min,
         threads_max,
         queue_len_max,

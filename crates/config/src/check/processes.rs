@@ -56,7 +56,7 @@ impl Check<'_> {
                 "preload saves memory in operation, reload is for development: leave one out";
             self.statement(&draft.origin("preload"), text, hint);
         }
-        if draft.app.is_none() {
+        if !draft.has_app() {
             config.processes.preload = false;
             self.vain("preload", "there is no application");
         }

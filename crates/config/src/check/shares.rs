@@ -2,6 +2,7 @@
 
 use super::Check;
 use crate::builder::{Draft, Placed};
+use crate::parse::routes::RouteTable;
 use crate::parse::{did_you_mean, quoted};
 use crate::typed::Rate;
 
@@ -15,7 +16,11 @@ impl Check<'_> {
         for Placed { value, origin } in &draft.rate_routes {
             let url = said(&value.url);
             let is_app = value.url.is_empty() && draft.app.is_some();
-            if !is_app && !is_mounted(draft, &value.url) {
+            let is_route = |route: &Placed<RouteTable>| {
+                route.value.host.is_none() && route.value.path == value.url
+            };
+            let has_app = is_app || draft.routes.iter().any(is_route);
+            if !has_app && !is_mounted(draft, &value.url) {
                 let hint = mount_hint(draft, &value.url);
                 self.statement(origin, format!("no route `{url}`"), hint);
             }

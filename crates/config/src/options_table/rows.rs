@@ -19,6 +19,7 @@ use crate::parse::logs::{
 };
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
 use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
+use crate::parse::routes::RouteTable;
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::tls::{self, TlsTable};
 use crate::parse::value::Unit;
@@ -75,13 +76,22 @@ settings! {
     /// Files and the server's own pages always answer 405.
     trace_requests in Application { default: "false" } = switch() => config.trace_requests;
 
+    /// Route that sends requests to another application
+    /// `app` is required. `path` is the beginning of a path: `/ws` stands for `/ws` and everything below it, and `/`,
+    /// the default, for all paths. `host` is a host name (`*.` matches all subdomains). Routes with a host are looked
+    /// at first, then the longest path counts, of routes and of `static` folders; `app` gets the rest. Applications
+    /// see the whole path. `root_path` and `interface` are as the settings of the same name, for this application.
+    /// `pool` names the `[[pool]]` that runs it; without one it gets a pool of its own. All ASGI applications of a
+    /// process share one event loop.
+    route in Application {}
+        = tables("[[route]]\npath = \"/ws\"\napp = \"chat:app\"", RouteTable) => routes;
     /// Interface of the application
     /// `auto` finds out: an asynchronous callable is ASGI, any other callable is WSGI. ASGI runs on an event loop, WSGI
     /// on worker threads. `asgi2` is the old form of ASGI, a callable that returns a callable, which is never found.
     interface in Asgi { default: "auto", is_daily: true } = choice(
         ["auto", "asgi", "asgi2", "wsgi"],
         [Interface::Auto, Interface::Asgi, Interface::Asgi2, Interface::Wsgi]
-    ) => config.asgi.interface;
+    ) => interface;
     /// Event loop of an ASGI application
     /// `auto` is uvloop where it is installed, and asyncio otherwise.
     loop in Asgi { aliases: &["asgi_loop"], default: "auto" } = choice(

@@ -101,7 +101,7 @@ pub(crate) const RESERVE: &str = "THREADS or THREADS:PLACES (as `1`, `1:8`)";
 
 const THREADS_MAX: u64 = 4096;
 const QUEUE_LEN_MAX: u64 = 1_000_000;
-const NAME_BYTES_MAX: usize = 32;
+pub(crate) const NAME_BYTES_MAX: usize = 32;
 
 /// The pool of slow routes; empty for none.
 pub(crate) fn slow_pool(text: &str) -> Result<String, Hint> {
@@ -125,7 +125,7 @@ pub(crate) fn overload_timeout(text: &str) -> Result<Option<Nanos>, Hint> {
 }
 
 /// It stands in logs, in counters and in commands.
-fn pool_name(text: &str) -> Result<String, Hint> {
+pub(crate) fn pool_name(text: &str) -> Result<String, Hint> {
     let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let has_letter = text.starts_with(|first: char| first.is_ascii_alphabetic());
     match has_letter && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_good) {
@@ -213,7 +213,7 @@ fn method_of(text: &str) -> Result<String, Hint> {
     }
 }
 
-fn host_of(text: &str) -> Result<String, Hint> {
+pub(crate) fn host_of(text: &str) -> Result<String, Hint> {
     // `example.com.` is the same host (RFC 1034 section 3.1), and no client has to write the dot.
     let lower = text.trim_end_matches('.').to_ascii_lowercase();
     if let Some((_, behind)) = lower.split_once("://") {

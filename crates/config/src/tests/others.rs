@@ -10,6 +10,10 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("root_path", "/shop/"),
     ("env", "SHOP=1"),
     ("trace_requests", "true"),
+    (
+        "route",
+        "[[route]]\nhost = 'live.example'\npath = '/ws'\napp = 'chat:app'",
+    ),
     ("interface", "asgi2"),
     ("loop", "uvloop"),
     ("asgi_concurrency", "20"),

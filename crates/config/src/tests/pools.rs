@@ -32,9 +32,9 @@ fn flat_settings_are_those_of_the_first_pool_and_the_defaults_of_others() {
          [[pool]]\nname = 'small'\nqueue_target = '1ms'\n{FULL}"
     );
     insta::assert_snapshot!(listed(&pools(&toml)), @r#"
-    PoolConfig { name: "default", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 1, reserve_len: 4, request_timeout: None }
-    PoolConfig { name: "small", threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 0, reserve_len: 0, request_timeout: None }
-    PoolConfig { name: "reports", threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Some(Nanos(1000000000)), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)) }
+    PoolConfig { name: "default", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 1, reserve_len: 4, request_timeout: None }
+    PoolConfig { name: "small", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 0, reserve_len: 0, request_timeout: None }
+    PoolConfig { name: "reports", app: 0, threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Some(Nanos(1000000000)), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)) }
     "#);
 }
 
@@ -239,7 +239,7 @@ fn notes_what_has_no_effect() {
     let vain = "slow_after = '2s'\nhealth_reserve = 1\npool = [{ name = 'a' }]";
     insta::assert_snapshot!(notes(vain), @r"
     slow_after has no effect: slow_pool is off
-    pool `a` gets no requests: no pool_rule names it
+    pool `a` gets no requests: no pool_rule and no route names it
     the reserve of pool `default` stays empty: no pool_rule gives it requests with class=health
     ");
 }

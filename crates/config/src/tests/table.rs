@@ -1,5 +1,6 @@
 //! The table of settings: every name, every default, and that every value gets to its field.
 
+use super::super::typed::Route;
 use super::others::OTHERS;
 use super::*;
 
@@ -53,7 +54,8 @@ fn has_the_defaults_that_are_meant() {
     // What the machine decides: addresses, drivers, the application.
     let meant = Config {
         binds: vec![Bind::Tcp(vec![([127, 0, 0, 1], 8000).into()])],
-        app: config.app.clone(),
+        apps: config.apps.clone(),
+        routes: config.routes.clone(),
         listen: super::super::typed::Listen {
             drivers: 2,
             ..meant.listen
@@ -93,12 +95,16 @@ fn reaches_every_field_that_is_meant() {
     // It excludes `reload`.
     let preloading = good("", &[], &[("preload", "true")]).config;
     after.processes.preload = preloading.processes.preload;
+    // The last route is that of the application which all configurations have.
+    let without_last = |routes: &[Route]| routes.split_last().unwrap().1.to_vec();
     let fields = |config: &Config| {
         let config = Config {
             pools: vec![config.pools[0].clone()],
+            apps: vec![config.apps[0].clone()],
+            routes: without_last(&config.routes),
             ..config.clone()
         };
-        let text = format!("{config:?}").replace("name: \"default\",", "");
+        let text = format!("{config:?}").replace("name: \"default\", app: 0,", "");
         // A structure within another is reached when its own fields are.
         let parts = text.split([',', '}']).map(|part| {
             part.rsplit('{')
@@ -120,7 +126,7 @@ fn reaches_every_field_that_is_meant() {
 #[test]
 fn puts_values_where_they_belong() {
     let config = with_others("preload");
-    let app = config.app.expect("an application");
+    let app = &config.apps[0];
     assert_eq!(
         (app.module.as_str(), app.attribute.as_str()),
         ("shop.wsgi", "make.app")

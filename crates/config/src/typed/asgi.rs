@@ -5,11 +5,9 @@
 use telemetry::Nanos;
 
 defaults! {
-    /// The interface of the application; all else concerns ASGI.
+    /// How ASGI applications run.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct AsgiConfig {
-        /// The interface, as far as it is known.
-        pub interface: Interface,
         /// The event loop.
         pub event_loop: EventLoopKind,
         /// Requests inside the application of one process; more wait in their pools' queues.

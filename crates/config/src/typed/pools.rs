@@ -10,6 +10,8 @@ defaults! {
     pub struct PoolConfig {
         /// What logs, counters and rules call it.
         pub name: String = "default".to_owned(),
+        /// Index of the application that it runs among `Config::apps`.
+        pub app: usize,
         /// Fewest threads.
         pub threads_min: usize = 4,
         /// Most threads.

@@ -62,9 +62,9 @@ pub(super) struct Layout {
 }
 
 impl Shape {
-    /// Of a process with this configuration; `has_pool`: it has an application, which pools run.
-    pub fn of(config: &Config, has_pool: bool) -> Shape {
-        let pools = config.pools.iter().filter(|_| has_pool);
+    /// Of a process with this configuration. Pools are there where there are applications.
+    pub fn of(config: &Config) -> Shape {
+        let pools = config.pools.iter().filter(|_| !config.apps.is_empty());
         Shape {
             drivers: config.listen.drivers,
             routes: config.route_names(),

@@ -15,10 +15,10 @@ use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker};
 use telemetry::{Nanos, Stamp};
 
+use super::application::{StartedApplication, StartedApplications};
 use super::awaitable::Sent;
 use super::protocol::ProtocolKind;
 use super::request_task::RequestTask;
-use super::scope::Scopes;
 use super::step_meter::OverlongStep;
 use super::step_watch::StepWatch;
 use crate::trace;
@@ -33,16 +33,11 @@ const LOG_LOOK_SECS: f64 = 0.01;
 /// The server's side of an event loop.
 #[pyclass(module = "milepost._milepost", name = "AsgiLoop", frozen)]
 pub(super) struct AsgiLoop {
-    pub(super) application: Py<PyAny>,
-    /// ASGI 2: the application gives a callable.
-    pub(super) is_double: bool,
+    pub(super) applications: StartedApplications,
     pub(super) loader: FileLoader,
     pub(super) websocket_config: WebSocketConfig,
     worker: Mutex<LoopWorker>,
     calls: LoopCalls,
-    /// Each request's task runs in a copy of it.
-    context: Py<PyAny>,
-    scopes: Mutex<Scopes>,
     tasks: Mutex<HashMap<u64, Py<RequestTask>>>,
     /// The last step that has blocked the loop for long.
     overlong: Mutex<Option<OverlongStep>>,
@@ -80,11 +75,8 @@ struct LookState {
 impl AsgiLoop {
     pub(super) fn new(
         event_loop: &Bound<'_, PyAny>,
-        application: Py<PyAny>,
-        is_double: bool,
+        applications: StartedApplications,
         worker: LoopWorker,
-        context: Py<PyAny>,
-        scopes: Scopes,
         watch: Option<Arc<StepWatch>>,
     ) -> PyResult<Self> {
         let py = event_loop.py();
@@ -92,8 +84,7 @@ impl AsgiLoop {
         let has_context = py.version_info() >= (3, 11);
         let names = ("context",).into_pyobject(py)?.into_any().unbind();
         Ok(Self {
-            application,
-            is_double,
+            applications,
             loader: worker.loader(),
             websocket_config: worker.websocket_config(),
             worker: Mutex::new(worker),
@@ -105,8 +96,6 @@ impl AsgiLoop {
                 stop: method("stop")?,
                 context_name: has_context.then_some(names),
             },
-            context,
-            scopes: Mutex::new(scopes),
             tasks: Mutex::default(),
             overlong: Mutex::default(),
             look: Mutex::default(),
@@ -324,7 +313,9 @@ impl AsgiLoop {
             }
         };
         let subprotocols = subprotocols.as_ref().map(Handshake::subprotocols);
-        let scope = locked(&self.scopes).build(py, exchange, subprotocols);
+        let app = self.worker().app_of(&begun);
+        let application = self.applications.of(app);
+        let scope = application.scopes().build(py, exchange, subprotocols);
         let scope = match scope {
             Ok(scope) => scope,
             Err(error) => {
@@ -336,10 +327,10 @@ impl AsgiLoop {
             }
         };
         let key = begun.key;
-        let task = RequestTask::new(this.clone().unbind(), kind, begun, scope.unbind());
+        let task = RequestTask::new(this.clone().unbind(), app, kind, begun, scope.unbind());
         let request = Bound::new(py, task)?;
         locked(&self.tasks).insert(key, request.clone().unbind());
-        match self.create_task(&request) {
+        match self.create_task(application, &request) {
             Ok(task) => request.get().set_task(task.unbind()),
             Err(error) => {
                 let text = trace::text(py, &error);
@@ -353,10 +344,14 @@ impl AsgiLoop {
     }
 
     /// A task in a copy of the context, so that no request sees what another one has set.
-    fn create_task<'py>(&self, request: &Bound<'py, RequestTask>) -> PyResult<Bound<'py, PyAny>> {
+    fn create_task<'py>(
+        &self,
+        application: &StartedApplication,
+        request: &Bound<'py, RequestTask>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = request.py();
         // SAFETY: a live context.
-        let context = unsafe { ffi::PyContext_Copy(self.context.as_ptr()) };
+        let context = unsafe { ffi::PyContext_Copy(application.context.as_ptr()) };
         // SAFETY: an owned reference, or null with an exception.
         let context = unsafe { Bound::from_owned_ptr_or_err(py, context) }?;
         let create_task = self.calls.create_task.bind(py);

@@ -41,15 +41,28 @@ def new_loop(kind):
     return loop
 
 
-def start(loop, application, is_double, state, mode, timeout):
-    """The lifespan, after its startup."""
-    lifespan = Lifespan(application, is_double, state)
-    if mode != "off":
-        loop.run_until_complete(lifespan.startup(mode, timeout))
-    return lifespan
+def start(loop, applications, mode, timeout):
+    """The lifespans of applications, after the startup of each. If one fails, those before it end."""
+    lifespans = []
+    for application in applications:
+        lifespan = Lifespan(*application)
+        if mode != "off":
+            try:
+                loop.run_until_complete(lifespan.startup(mode, timeout))
+            except Fault:
+                shutdown(loop, lifespans, lambda text: print(f"milepost: {text}", file=sys.stderr))
+                raise
+        lifespans.append(lifespan)
+    return lifespans
 
 
-def run(loop, server, lifespan):
+def shutdown(loop, lifespans, log):
+    """The end of each lifespan, of the last one first."""
+    for lifespan in reversed(lifespans):
+        loop.run_until_complete(lifespan.shutdown(log))
+
+
+def run(loop, server, lifespans):
     """Runs the loop until the server has no more requests, and ends it."""
     loop.add_reader(server.fileno(), server.wake)
     loop.call_soon(server.look)
@@ -60,14 +73,14 @@ def run(loop, server, lifespan):
         except BaseException as error:
             server.log(f"a callback of the event loop raised: {text_of(error)}")
     loop.remove_reader(server.fileno())
-    end(loop, server, lifespan)
+    end(loop, server, lifespans)
 
 
-def end(loop, server, lifespan):
-    """Ends the lifespan and what else runs. The drain timeout of the process bounds it."""
+def end(loop, server, lifespans):
+    """Ends the lifespans and what else runs. The drain timeout of the process bounds it."""
     try:
         # No request is inside any more. Other tasks may be the lifespan's, which ends them itself.
-        loop.run_until_complete(lifespan.shutdown(server.log))
+        shutdown(loop, lifespans, server.log)
         cancel(loop)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
@@ -91,8 +104,8 @@ def cancel(loop):
 class Lifespan:
     """The lifespan of an application: one task, from before the first request until after the last one."""
 
-    def __init__(self, application, is_double, state):
-        self.application, self.is_double, self.state = application, is_double, state
+    def __init__(self, name, application, is_double, state):
+        self.name, self.application, self.is_double, self.state = name, application, is_double, state
         # What the startup has set of it is there in each request.
         self.context = contextvars.copy_context()
         self.task = None
@@ -111,24 +124,24 @@ class Lifespan:
         await asyncio.wait({self.task, self.started}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if self.failure is not None:
             message = self.failure or "without a message"
-            raise Fault(f"the startup of the application failed: {message}")
+            raise Fault(f"the startup of {self.name} failed: {message}")
         if self.is_served:
             return
         if not self.task.done():
             place = innermost(self.task)
             self.task.cancel()
             hint = '`lifespan_timeout` sets the time, and `lifespan = "off"` leaves the startup out'
-            raise Fault(f"the startup of the application took longer than {timeout:g} s, in {place}", hint)
+            raise Fault(f"the startup of {self.name} took longer than {timeout:g} s, in {place}", hint)
         self.task = None
         if self.error is None:
             if mode == "on":
-                raise Fault("the application returned without an answer to `lifespan.startup`")
+                raise Fault(f"{self.name} returned without an answer to `lifespan.startup`")
             return
         # An application that does not know lifespans refuses the scope. One that has asked for an event knows them.
         if mode == "auto" and not self.has_asked:
             return
         raise Fault(
-            f"the startup of the application failed: {first_line(self.error)}", None, text_of(self.error)
+            f"the startup of {self.name} failed: {first_line(self.error)}", None, text_of(self.error)
         )
 
     async def run(self):
@@ -173,9 +186,9 @@ class Lifespan:
             # What the application does behind its last event is part of it.
             await self.task
         if self.failure is not None:
-            log(f"the shutdown of the application failed: {self.failure or 'without a message'}")
+            log(f"the shutdown of {self.name} failed: {self.failure or 'without a message'}")
         elif self.error is not None:
-            log(f"the lifespan of the application failed: {text_of(self.error)}")
+            log(f"the lifespan of {self.name} failed: {text_of(self.error)}")
 
 
 def innermost(task):

@@ -1,8 +1,9 @@
-//! ASGI on an event loop of the main thread: the loop, the lifespan of the application, and a task for each request.
+//! ASGI on an event loop of the main thread: the loop, the lifespans of its applications, and a task for each request.
 //!
 //! Takes exchanges from a `LoopWorker`. Knows no socket. What is done once for a process is written in Python
 //! (`event_loop.py`), what is done for each request is not.
 
+mod application;
 mod asgi_loop;
 mod awaitable;
 mod http_request;
@@ -20,8 +21,8 @@ use std::ffi::CStr;
 use std::io;
 use std::sync::Arc;
 
-use cli::{AppFacts, Failure};
-use config::typed::{EventLoopKind, LifespanMode};
+use cli::Failure;
+use config::typed::{AsgiConfig, EventLoopKind, LifespanMode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
@@ -29,6 +30,8 @@ use server::handler::{EventLoop, Handler};
 use server::pool::{LoopWorker, Worker};
 
 use crate::{import, release};
+pub(crate) use application::AsgiApplication;
+use application::{StartedApplication, StartedApplications};
 use asgi_loop::AsgiLoop;
 use awaitable::{Sent, Wait};
 use request_task::RequestTask;
@@ -48,46 +51,28 @@ pyo3::create_exception!(
     "What `send()` raises where the connection of the client has ended."
 );
 
-/// An ASGI application.
+/// ASGI applications, which share an event loop.
 pub(crate) struct Asgi {
-    application: Py<PyAny>,
-    /// ASGI 2: it gives a callable.
-    is_double: bool,
-    script_name: String,
-    facts: AppFacts,
+    applications: Vec<AsgiApplication>,
+    config: AsgiConfig,
     loop_name: &'static str,
 }
 
 impl Asgi {
-    /// `root_path` is the URL path that the application is mounted at.
-    ///
     /// # Errors
-    /// The settings name threads, which an event loop does not have, or a loop that is not installed.
+    /// The settings name a loop that is not installed.
     pub(crate) fn new(
-        application: &Bound<'_, PyAny>,
-        is_double: bool,
-        root_path: &str,
-        facts: AppFacts,
+        py: Python<'_>,
+        applications: Vec<AsgiApplication>,
+        config: AsgiConfig,
     ) -> Result<Self, Failure> {
-        if facts.asgi.has_threads {
-            let cause = "an ASGI application runs on one event loop, which has no threads";
-            let hint = "leave out `threads`; `asgi_concurrency` bounds the requests inside, and `processes` uses more \
-                        processors";
-            return Err(Failure {
-                hint: Some(hint.to_owned()),
-                ..import::fault("threads", cause)
-            });
-        }
-        let found = functions(application.py())
+        let found = functions(py)
             .and_then(|module| {
-                module.call_method1(
-                    "has_uvloop",
-                    (facts.asgi.event_loop == EventLoopKind::Uvloop,),
-                )
+                module.call_method1("has_uvloop", (config.event_loop == EventLoopKind::Uvloop,))
             })
             .and_then(|found| found.extract::<bool>());
         let has_uvloop = found.unwrap_or(false);
-        let loop_name = match facts.asgi.event_loop {
+        let loop_name = match config.event_loop {
             EventLoopKind::Uvloop if !has_uvloop => {
                 let failure = import::fault("uvloop", "it is not installed for this Python");
                 return Err(Failure {
@@ -99,10 +84,8 @@ impl Asgi {
             _ => "asyncio",
         };
         Ok(Self {
-            application: application.clone().unbind(),
-            is_double,
-            script_name: root_path.trim_end_matches('/').to_owned(),
-            facts,
+            applications,
+            config,
             loop_name,
         })
     }
@@ -126,22 +109,17 @@ impl Asgi {
         };
         release::start();
         let module = functions(py).map_err(failed)?;
-        let settings = &self.facts.asgi;
-        let state = PyDict::new(py);
+        let settings = &self.config;
         let event_loop = module
             .call_method1("new_loop", (self.loop_name,))
             .map_err(failed)?;
-        let lifespan = self.start(&module, &event_loop, &state).map_err(failed)?;
-        let context = lifespan.getattr("context").map_err(failed)?;
-        let state = (settings.lifespan != LifespanMode::Off).then(|| state.unbind());
-        let scopes = Scopes::new(py, &self.script_name, worker.request_id_header(), state);
+        let states: Vec<_> = self.applications.iter().map(|_| PyDict::new(py)).collect();
+        let lifespans = self.start(&module, &event_loop, &states).map_err(failed)?;
+        let started = self.started(&lifespans, states, worker.request_id_header());
         let own = AsgiLoop::new(
             &event_loop,
-            self.application.clone_ref(py),
-            self.is_double,
+            StartedApplications::new(started.map_err(failed)?),
             worker,
-            context.unbind(),
-            scopes.map_err(failed)?,
             settings
                 .slow_step
                 .map(|limit| Arc::new(StepWatch::new(limit))),
@@ -154,7 +132,7 @@ impl Asgi {
         }
         serve().map_err(|error| import::fault("the server's thread", error))?;
         // The server serves from here on: what fails is no failed start.
-        let ran = module.call_method1("run", (&event_loop, &own, &lifespan));
+        let ran = module.call_method1("run", (&event_loop, &own, &lifespans));
         if let Err(error) = ran {
             error.print(py);
         }
@@ -166,29 +144,51 @@ impl Asgi {
         Ok(())
     }
 
-    /// The lifespan of the application, which has been started.
+    /// The lifespans of the applications, which have been started.
     fn start<'py>(
         &self,
         module: &Bound<'py, PyModule>,
         event_loop: &Bound<'py, PyAny>,
-        state: &Bound<'py, PyDict>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let settings = &self.facts.asgi;
-        let mode = match settings.lifespan {
+        states: &[Bound<'py, PyDict>],
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mode = match self.config.lifespan {
             LifespanMode::Auto => "auto",
             LifespanMode::On => "on",
             LifespanMode::Off => "off",
         };
-        let timeout_secs = settings.lifespan_timeout.as_secs_f64();
-        let asked = (
-            event_loop,
-            &self.application,
-            self.is_double,
-            state,
-            mode,
-            timeout_secs,
-        );
-        module.call_method1("start", asked)
+        let is_alone = self.applications.len() == 1;
+        let all = self.applications.iter().zip(states);
+        let asked: Vec<_> = all
+            .map(|(application, state)| {
+                let name = match is_alone {
+                    true => "the application".to_owned(),
+                    false => format!("`{}`", application.name),
+                };
+                (name, &application.callable, application.is_double, state)
+            })
+            .collect();
+        let timeout_secs = self.config.lifespan_timeout.as_secs_f64();
+        let started = module.call_method1("start", (event_loop, asked, mode, timeout_secs))?;
+        started.extract()
+    }
+
+    fn started(
+        &self,
+        lifespans: &[Bound<'_, PyAny>],
+        states: Vec<Bound<'_, PyDict>>,
+        request_id_header: Option<&str>,
+    ) -> PyResult<Vec<StartedApplication>> {
+        let has_state = self.config.lifespan != LifespanMode::Off;
+        let all = self.applications.iter().zip(lifespans).zip(states);
+        let started = all.map(|((application, lifespan), state)| {
+            let py = lifespan.py();
+            let context = lifespan.getattr("context")?.unbind();
+            let state = has_state.then(|| state.unbind());
+            let script_name = application.root_path.trim_end_matches('/');
+            let scopes = Scopes::new(py, script_name, request_id_header, state)?;
+            Ok(StartedApplication::new(py, application, context, scopes))
+        });
+        started.collect()
     }
 }
 
@@ -208,7 +208,7 @@ impl EventLoop for Asgi {
     }
 
     fn concurrency(&self) -> usize {
-        self.facts.asgi.concurrency
+        self.config.concurrency
     }
 
     fn run(

@@ -31,6 +31,8 @@ use crate::{fork, trace};
 #[pyclass(module = "milepost._milepost", name = "RequestTask", frozen)]
 pub(super) struct RequestTask {
     key: u64,
+    /// Index of its application.
+    app: usize,
     kind: ProtocolKind,
     event_loop: Py<AsgiLoop>,
     state: Mutex<TaskState>,
@@ -66,12 +68,14 @@ enum Program {
 impl RequestTask {
     pub(super) fn new(
         event_loop: Py<AsgiLoop>,
+        app: usize,
         kind: ProtocolKind,
         begun: LoopAssignment,
         scope: Py<PyDict>,
     ) -> Self {
         Self {
             key: begun.key,
+            app,
             kind,
             event_loop,
             state: Mutex::new(TaskState {
@@ -331,8 +335,10 @@ impl RequestTask {
         let event_loop = self.event_loop.get();
         let receive = this.getattr(intern!(py, "receive"))?;
         let send = this.getattr(intern!(py, "respond"))?;
-        let application = event_loop.application.bind(py);
-        let given = match event_loop.is_double {
+        let application = event_loop.applications.of(self.app);
+        let is_double = application.is_double;
+        let application = application.callable.bind(py);
+        let given = match is_double {
             false => application.call1((scope, receive, send))?,
             true => application.call1((scope,))?.call1((receive, send))?,
         };

@@ -18,7 +18,7 @@ use crate::watchdog::Thread;
 
 use telemetry::Stamp;
 
-/// An application that runs on an event loop of the main thread.
+/// Applications that run on an event loop of the main thread; all that do in one process share it.
 pub trait EventLoop: Send + Sync {
     /// What the loop is called, as `uvloop`.
     fn name(&self) -> &str;
@@ -26,11 +26,11 @@ pub trait EventLoop: Send + Sync {
     /// Exchanges that may be inside at once.
     fn concurrency(&self) -> usize;
 
-    /// The life of the loop: starts the application, calls `serve`, and answers what `worker` gives until that is
+    /// The life of the loop: starts the applications, calls `serve`, and answers what `worker` gives until that is
     /// closed. Called on the main thread.
     ///
     /// # Errors
-    /// The application could not be started; `serve` has not been called then.
+    /// An application could not be started; `serve` has not been called then.
     fn run(
         &self,
         worker: LoopWorker,

@@ -1,4 +1,4 @@
-//! The pools of an application that runs on an event loop: one loop takes exchanges from all of them, and never waits.
+//! The pools of the applications that run on an event loop: one loop takes exchanges from all of them, and never waits.
 //!
 //! The loop has as many exchanges inside as its bound allows; more wait in the queues. What happens to exchanges inside
 //! (`LoopEvent`) comes through one inbox. Both wake a sleeping loop by one eventfd, which is written only while the loop
@@ -111,15 +111,13 @@ impl RunnableLoop {
 
 impl LoopWorker {
     /// The worker of these pools; `on_exit` is called at its end.
-    pub(crate) fn new(
-        pools: &[Arc<Pool>],
+    pub(crate) fn new<'p>(
+        pools: impl Iterator<Item = &'p Arc<Pool>>,
         inside_max: usize,
         blocking: BlockingPool,
         on_exit: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Self> {
         let inbox = Arc::new(LoopInbox::new()?);
-        let first = pools.first().expect("the pool `default` is always there");
-        let before = first.workers.fetch_add(1, Ordering::Relaxed);
         let mut own = Vec::new();
         for pool in pools {
             let signal = Arc::clone(&inbox);
@@ -130,6 +128,9 @@ impl LoopWorker {
                 parker,
             });
         }
+        let first = own.first().expect("each application has a pool");
+        let workers = &first.responder.pool.workers;
+        let before = workers.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
             pools: own,
             next: 0,
@@ -337,6 +338,11 @@ impl LoopWorker {
     /// Whether each task has ended.
     pub fn is_empty(&self) -> bool {
         self.inside == 0 && self.websockets == 0
+    }
+
+    /// Index of the application that is to answer an exchange.
+    pub fn app_of(&self, assignment: &LoopAssignment) -> usize {
+        self.pools[assignment.pool].responder.pool.app()
     }
 
     /// Adds to the error log about an exchange.

@@ -127,13 +127,13 @@ impl Pool {
         config.pools.iter().map(|pool| pool.name.clone()).collect()
     }
 
-    /// All pools that are configured, without threads.
-    pub(crate) fn all(shared: &PoolContext, kind: PoolKind) -> Vec<Arc<Self>> {
+    /// All pools that are configured, without threads. `kind_of` says what runs an application.
+    pub(crate) fn all(shared: &PoolContext, kind_of: impl Fn(usize) -> PoolKind) -> Vec<Arc<Self>> {
         let timer: Arc<Timer> = Arc::default();
         let workers: Arc<AtomicU32> = Arc::default();
         let with_index = shared.config.pools.iter().zip(0_u16..);
         let pools = with_index.map(|(pool, index)| {
-            let (threads_min, threads_max) = match kind {
+            let (threads_min, threads_max) = match kind_of(pool.app) {
                 PoolKind::Threads => (pool.threads_min, pool.threads_max),
                 PoolKind::EventLoop => (1, 1),
             };
@@ -159,6 +159,11 @@ impl Pool {
 
     fn config(&self) -> &typed::PoolConfig {
         &self.shared.config.pools[usize::from(self.index)]
+    }
+
+    /// Index of the application that it runs.
+    pub(crate) fn app(&self) -> usize {
+        self.config().app
     }
 
     /// What it is called.

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
-use crate::tests::ends;
+use crate::tests::{ends, with_head};
+use config::typed::PoolConfig;
 
 /// `POOL KEY=VALUE...`, in the rules' own words.
 fn rule(text: &str) -> PoolRule {
@@ -42,6 +43,7 @@ fn rule(text: &str) -> PoolRule {
 fn selector(rules: &[&str]) -> Option<PoolSelector> {
     PoolSelector::new(&Config {
         pool_rules: rules.iter().map(|text| rule(text)).collect(),
+        pools: vec![PoolConfig::default(); 100],
         ..Config::default()
     })
 }
@@ -49,21 +51,8 @@ fn selector(rules: &[&str]) -> Option<PoolSelector> {
 fn find(rules: &Option<PoolSelector>, view: HeadView<'_>, path: &[u8], peer: &str) -> (u16, Class) {
     let found = rules
         .as_ref()
-        .map(|rules| rules.find(view, path, &ends(peer)));
+        .map(|rules| rules.find(0, view, path, &ends(peer)));
     found.unwrap_or_default()
-}
-
-/// `METHOD HOST/PATH`, with a header behind a space, as sent by `peer`.
-fn with_head<T>(request: &str, f: impl FnOnce(HeadView<'_>) -> T) -> T {
-    let mut words = request.splitn(3, ' ');
-    let method = words.next().unwrap();
-    let url = words.next().unwrap();
-    let (host, path) = url.split_at(url.find('/').unwrap());
-    let header = words
-        .next()
-        .map_or(String::new(), |line| format!("{line}\r\n"));
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{header}\r\n");
-    f(crate::tests::head(&head).view())
 }
 
 #[track_caller]
@@ -83,6 +72,24 @@ fn check(rules: &[&str], request: &str, expect: u16) {
 fn gives_everything_to_the_first_pool_without_rules() {
     check(&[], "GET h/", 0);
     check(&["1 path=/a"], "GET h/b", 0);
+}
+
+#[test]
+fn passes_over_rules_whose_pools_run_another_application() {
+    let mut rules = selector(&["1 path=/a/**", "2 path=/**"]).unwrap();
+    rules.apps[2] = 1;
+    rules.apps[3] = 1;
+    for (own, path, expect) in [
+        (0, "h/a/b", 1),
+        (0, "h/b", 0),
+        (3, "h/a/b", 2),
+        (3, "h/b", 2),
+    ] {
+        let found = with_head(&format!("GET {path}"), |view| {
+            rules.find(own, view, view.path(), &ends("")).0
+        });
+        assert_eq!(found, expect, "{own} {path}");
+    }
 }
 
 /// A rule, what it takes, and what it does not take.

@@ -46,7 +46,7 @@ impl OpenedParts {
     /// Starts the threads that write logs and wait for disks, and watches for signals.
     pub(super) fn start(
         self,
-        handler: Option<Arc<dyn Handler>>,
+        handlers: Vec<Arc<dyn Handler>>,
         link: Option<SupervisorLink>,
     ) -> Result<Server, StartFault> {
         let config = &self.config;
@@ -56,7 +56,7 @@ impl OpenedParts {
         let blocking = BlockingPools::start(config)
             .map_err(|error| start_fault("cannot start a thread", &error))?;
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);
-        let shared = self.share(handler.as_deref(), &log, blocking, ids, slot);
+        let shared = self.share(&handlers, &log, blocking, ids, slot);
         let (events, inbox) = mpsc::channel();
         // Before the supervisor learns that this server is open: from then on a signal is
         // an orderly stop.
@@ -68,7 +68,7 @@ impl OpenedParts {
             inbox,
             shared: Arc::new(shared),
             files: self.files,
-            handler,
+            handlers,
             log,
             log_threads,
             link,
@@ -78,7 +78,7 @@ impl OpenedParts {
     /// What all drivers share; `slot` is the process's place among those of its generation.
     fn share(
         &self,
-        handler: Option<&dyn Handler>,
+        handlers: &[Arc<dyn Handler>],
         log: &Arc<Log>,
         blocking: BlockingPools,
         ids: Ids,
@@ -92,7 +92,7 @@ impl OpenedParts {
             blocking.spoolers.pool.clone(),
         );
         let slow = Slow::new(config).map(Arc::new);
-        let watchdog = Watchdog::new(config).filter(|_| handler.is_some());
+        let watchdog = Watchdog::new(config).filter(|_| !handlers.is_empty());
         let context = PoolContext {
             config: Arc::clone(config),
             log: Arc::clone(log),
@@ -102,17 +102,20 @@ impl OpenedParts {
             slow: slow.clone(),
             watchdog: watchdog.clone(),
         };
-        let pools = match handler.map(Handler::event_loop) {
-            Some(None) => Pool::all(&context, PoolKind::Threads),
-            Some(Some(_)) => Pool::all(&context, PoolKind::EventLoop),
-            None => Vec::new(),
+        let kind_of = |app: usize| match handlers[app].event_loop() {
+            None => PoolKind::Threads,
+            Some(_) => PoolKind::EventLoop,
+        };
+        let pools = match handlers.is_empty() {
+            true => Vec::new(),
+            false => Pool::all(&context, kind_of),
         };
         let challenges = Arc::new(ChallengeAnswers::default());
         Shared {
-            service: Service::new(config, !pools.is_empty(), slow, Arc::clone(&challenges)),
+            service: Service::new(config, slow, Arc::clone(&challenges)),
             challenges,
             pools,
-            is_loaded: handler.is_none_or(Handler::is_loaded),
+            is_loaded: handlers.iter().all(|handler| handler.is_loaded()),
             watchdog,
             stats: Arc::clone(&self.stats),
             tls: self.tls.clone(),

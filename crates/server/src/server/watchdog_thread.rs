@@ -24,7 +24,8 @@ pub(super) struct TimeoutEnforcer {
     watchdog: Arc<Watchdog>,
     /// Not kept alive: the thread ends with it.
     shared: Weak<Shared>,
-    handler: Arc<dyn Handler>,
+    /// By the index of the application.
+    handlers: Vec<Arc<dyn Handler>>,
     /// To the supervisor, if there is one.
     channel: Option<Arc<Channel>>,
     /// The supervisor has been asked for another process.
@@ -35,13 +36,13 @@ impl TimeoutEnforcer {
     pub(super) fn new(
         watchdog: &Arc<Watchdog>,
         shared: &Arc<Shared>,
-        handler: &Arc<dyn Handler>,
+        handlers: Vec<Arc<dyn Handler>>,
         channel: Option<Arc<Channel>>,
     ) -> Self {
         Self {
             watchdog: Arc::clone(watchdog),
             shared: Arc::downgrade(shared),
-            handler: Arc::clone(handler),
+            handlers,
             channel,
             has_asked: false,
         }
@@ -89,7 +90,8 @@ impl TimeoutEnforcer {
             Action::Stop => {
                 let what = "the application took longer than request_timeout";
                 self.report(due, shared, Level::Error, what);
-                if !self.handler.interrupt(due.slot.thread(), due.began) {
+                let handler = self.handler(due, shared);
+                if !handler.interrupt(due.slot.thread(), due.began) {
                     let text = format!("{}: its thread could not be interrupted yet", due.name());
                     shared.log.error(Level::Error, &text);
                 }
@@ -98,10 +100,16 @@ impl TimeoutEnforcer {
         }
     }
 
+    /// What the worker runs.
+    fn handler(&self, due: &Due, shared: &Shared) -> &dyn Handler {
+        let pool = &shared.pools[usize::from(due.slot.pool())];
+        &*self.handlers[pool.app()]
+    }
+
     /// Logs the stack of the worker and the phases of its exchange.
     fn report(&self, due: &Due, shared: &Shared, level: Level, what: &str) {
         let thread = due.slot.thread();
-        let stack = self.handler.stack(thread);
+        let stack = self.handler(due, shared).stack(thread);
         let place = match &stack {
             _ if !due.slot.runs(due.began) => "it has ended meanwhile".to_owned(),
             Stack::Frames(frames) => {

@@ -62,11 +62,11 @@ fn a_supervisor_reads_what_a_process_counts() {
         counters: Some(counters.file().try_clone_to_owned().unwrap()),
         ready: ProcessEvent::Ready {
             python: None,
-            event_loop: None,
+            event_loops: Vec::new(),
             modules: Vec::new(),
         },
     };
-    let served = Server::open_under(config, Some(Arc::new(echo)), lead).unwrap();
+    let served = Server::open_under(with_app(config), vec![Arc::new(echo)], lead).unwrap();
     let handle = served.handle();
     let thread = std::thread::spawn(move || served.run().unwrap());
     let ready: ReceivedMessage<ProcessEvent> = ours.receive().unwrap().unwrap();
@@ -141,7 +141,7 @@ fn a_socket_that_comes_when_its_address_closes_has_its_last_round_and_refuses_fr
         }
         whole(writer, b"served")
     };
-    let served = Server::open(config, Some(Arc::new(answer))).unwrap();
+    let served = Server::open(with_app(config), vec![Arc::new(answer)]).unwrap();
     let handle = served.handle();
     let thread = std::thread::spawn(move || served.run().unwrap());
     // The tests hold the sockets as a supervisor does: they outlive the process.

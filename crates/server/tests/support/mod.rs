@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use config::typed::{AccessLog, Config, LogTarget, Logs, Spool, StaticMount};
+use config::typed::{AccessLog, App, Config, LogTarget, Logs, Route, Spool, StaticMount};
 use http::FieldLines;
 use ipc::{ListenAddr, ListenerId, ListenerInfo};
 use server::exchange::{Body, Exchange};
@@ -50,6 +50,15 @@ pub(super) fn config() -> (Config, tempfile::TempDir) {
     (config, dir)
 }
 
+/// With an application that has all other requests.
+pub(super) fn with_app(config: Config) -> Config {
+    Config {
+        apps: vec![App::default()],
+        routes: vec![Route::default()],
+        ..config
+    }
+}
+
 /// Serves this folder at `/f`.
 pub(super) fn mount(config: &mut Config, dir: PathBuf) {
     config.statics = vec![StaticMount {
@@ -82,7 +91,11 @@ pub(super) fn run(
     handler: Option<Arc<dyn Handler>>,
 ) -> Running {
     let is_shared = config.listen.drivers > 1;
-    let served = Server::open(config, handler).unwrap();
+    let served = match handler {
+        Some(handler) => Server::open(with_app(config), vec![handler]),
+        None => Server::open(config, Vec::new()),
+    };
+    let served = served.unwrap();
     let handle = served.handle();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
