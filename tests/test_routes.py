@@ -32,7 +32,7 @@ def app(environ, start_response):
     return [body]
 """
 
-# An ASGI application: the same, and an echo of messages. It notes its lifespan, and blocks its loop on request.
+# An ASGI application: the same, and an echo of messages. It notes its lifespan, and blocks on request.
 CHAT = """
 import json
 import threading
