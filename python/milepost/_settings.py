@@ -32,8 +32,8 @@ class Settings(TypedDict, total=False):
     """Interface of the application."""
     loop: Literal["auto", "asyncio", "uvloop"]
     """Event loop of an ASGI application."""
-    asgi_concurrency: int
-    """Maximum number of requests inside the ASGI application of a process."""
+    asgi_concurrency: Text
+    """Requests inside the ASGI applications of a process, MIN:MAX or one number."""
     request_buffering: bool
     """Receive request bodies whole before the ASGI application begins."""
     lifespan: Literal["auto", "on", "off"]

@@ -4,6 +4,7 @@
 //! is said by the setting's row or key. Puts nothing anywhere. Pure.
 
 pub(crate) mod acme;
+pub(crate) mod asgi;
 pub(crate) mod bind;
 pub(crate) mod clients;
 pub(crate) mod files;
@@ -26,6 +27,7 @@ use crate::builder::{AppName, Cpus, StaticEntry};
 use bind::BindText;
 use value::Unit;
 
+pub(crate) use asgi::concurrency;
 pub(crate) use clients::{client_connections, rate, request_id_header};
 pub(crate) use files::{codings, media_types};
 pub(crate) use hooks::hook;

@@ -33,6 +33,7 @@ pub mod pool;
 mod queue;
 
 mod loop_inbox;
+mod loop_load;
 mod loop_wakeup;
 pub mod websocket;
 

@@ -8,8 +8,10 @@ use std::sync::Mutex;
 
 use rustix::event::EventfdFlags;
 
+use crate::loop_load::LoopLoad;
 use crate::loop_wakeup::LoopWakeup;
 use crate::sync::lock;
+use telemetry::{Nanos, Stamp};
 
 /// Something that has happened to an exchange inside the loop, by its key, or to all of them.
 #[derive(Debug)]
@@ -42,6 +44,7 @@ pub(crate) struct LoopInbox {
     wakeup: LoopWakeup,
     /// Written when the loop is to be woken.
     fd: OwnedFd,
+    pub(crate) load: LoopLoad,
 }
 
 impl LoopInbox {
@@ -51,6 +54,7 @@ impl LoopInbox {
             events: Mutex::default(),
             wakeup: LoopWakeup::new(),
             fd: rustix::event::eventfd(0, flags)?,
+            load: LoopLoad::default(),
         })
     }
 
@@ -67,6 +71,7 @@ impl LoopInbox {
 
     /// Something else has come for the loop.
     pub(crate) fn wake(&self) {
+        self.load.await_look();
         if self.wakeup.call() {
             // It cannot be full: the counter holds far more than one.
             let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
@@ -84,9 +89,10 @@ impl LoopInbox {
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 
-    /// The loop begins to look: what comes from now on is seen, or keeps it from sleeping.
-    pub(crate) fn begin_look(&self) {
+    /// The loop begins to look: what comes from now on is seen, or keeps it from sleeping. How long it was waited for.
+    pub(crate) fn begin_look(&self, now: Stamp) -> Nanos {
         self.wakeup.begin_look();
+        self.load.begin_look(now)
     }
 
     /// Whether the loop may sleep: nothing has come since it began to look.
@@ -110,7 +116,7 @@ mod tests {
         let inbox = LoopInbox::new().unwrap();
         inbox.send(LoopEvent::Room(1));
         assert_eq!(written(&inbox), 0);
-        inbox.begin_look();
+        inbox.begin_look(Stamp::ZERO);
         assert!(inbox.sleep());
         for key in 0..3 {
             inbox.send(LoopEvent::ClientGone(key));
@@ -121,10 +127,10 @@ mod tests {
     #[test]
     fn what_comes_during_a_look_keeps_the_loop_awake() {
         let inbox = LoopInbox::new().unwrap();
-        inbox.begin_look();
+        inbox.begin_look(Stamp::ZERO);
         inbox.send(LoopEvent::Room(1));
         assert!(!inbox.sleep());
-        inbox.begin_look();
+        inbox.begin_look(Stamp::ZERO);
         assert!(inbox.sleep());
         assert_eq!(written(&inbox), 0);
     }

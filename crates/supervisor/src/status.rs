@@ -14,7 +14,7 @@ use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
 use ipc::Role;
-use ipc::stats::{DriverSnapshot, PoolSnapshot, StatsSnapshot};
+use ipc::stats::{DriverSnapshot, EventLoopFigures, PoolSnapshot, StatsSnapshot};
 
 /// Connections that wait, by socket.
 type Depths = BTreeMap<SocketKey, Depth>;
@@ -170,6 +170,7 @@ impl Supervisor<'_> {
                 .map(|driver| driver_line(process, driver, depths))
                 .collect(),
             pools: counted.pools.iter().map(pool_line).collect(),
+            event_loop: Some(counted.event_loop.clone()).filter(EventLoopFigures::is_there),
         }
     }
 

@@ -136,6 +136,12 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "a sleeping loop is woken once, as loom has checked",
     ),
     (
+        "loop_inbox",
+        "loop_load",
+        "what is put into the inbox waits for the loop",
+    ),
+    ("loop_load", "sync", "one way to lock"),
+    (
         "loop_wakeup",
         "sync",
         "primitives that loom can take the place of",

@@ -28,6 +28,7 @@ pub(super) fn table(status: &Status) -> String {
         processes(&status.processes),
         drivers(&status.processes),
         pools(&status.processes),
+        event_loops(&status.processes),
     ];
     let tables = tables.into_iter().filter(|table| !table.is_empty());
     let tables = tables.map(|table| table.to_text());
@@ -258,6 +259,64 @@ fn pools(processes: &[ProcessStatus]) -> Table {
         .numbers("REFUSED", numbers(|one| one.refused + one.shed))
         .numbers("EXPIRED", numbers(|one| one.expired));
     table
+}
+
+fn event_loops(processes: &[ProcessStatus]) -> Table {
+    let all = || {
+        let event_loops = processes.iter();
+        event_loops.filter_map(|one| Some((name(one), one.event_loop.as_ref()?)))
+    };
+    let mut table = Table::default();
+    table
+        .text("LOOP", WHOLE, all().map(|(name, _)| name))
+        .numbers(
+            "INSIDE",
+            all().map(|(_, one)| of(one.inside, one.inside_max)),
+        )
+        .numbers("SOCKETS", all().map(|(_, one)| count(one.websockets)))
+        .numbers("LAG", all().map(|(_, one)| milliseconds(one.lag_ns)))
+        .numbers(
+            "BUSY",
+            all().map(|(_, one)| format!("{} %", one.busy_permille / 10)),
+        )
+        .numbers("SLOW", all().map(|(_, one)| count(one.slow_steps)))
+        .numbers("HELD", all().map(|(_, one)| count(one.held_back)))
+        .text(
+            "ANYIO",
+            WHOLE,
+            all().map(|(_, one)| taken(one.anyio_running, one.anyio_max, one.anyio_waiting)),
+        )
+        .text(
+            "EXECUTOR",
+            WHOLE,
+            all().map(|(_, one)| {
+                taken(one.executor_threads, one.executor_max, one.executor_waiting)
+            }),
+        );
+    table
+}
+
+/// `12/1,000`
+fn of(count: u64, max: u64) -> String {
+    format!("{}/{}", thousands(count), thousands(max))
+}
+
+/// `40/40 +17`, where 17 wait; of what is not used nothing.
+fn taken(running: u64, max: u64, waiting: u64) -> String {
+    match (max, waiting) {
+        (0, _) => none(),
+        (_, 0) => of(running, max),
+        (_, waiting) => format!("{} +{}", of(running, max), thousands(waiting)),
+    }
+}
+
+/// `0.3 ms`
+fn milliseconds(ns: u64) -> String {
+    format!(
+        "{}.{} ms",
+        thousands(ns / 1_000_000),
+        ns % 1_000_000 / 100_000
+    )
 }
 
 /// The parts of all processes, each with its process's name.

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::builder::{KeyedTable, Placed};
 use crate::parse;
+use crate::parse::asgi::CONCURRENCY;
 use crate::parse::clients::{RATE, RouteRateTable};
 use crate::parse::files::FallbackTable;
 use crate::parse::logs::{
@@ -98,10 +99,12 @@ settings! {
         ["auto", "asyncio", "uvloop"],
         [EventLoopKind::Auto, EventLoopKind::Asyncio, EventLoopKind::Uvloop]
     ) => config.asgi.event_loop;
-    /// Maximum number of requests inside the ASGI application of a process
-    /// More requests wait in the queue of their pool, where `queue_timeout` and priorities apply. A request counts
-    /// until its task ends.
-    asgi_concurrency in Asgi { default: "1000" } = count(1, 100_000) => config.asgi.concurrency;
+    /// Requests inside the ASGI applications of a process, MIN:MAX or one number
+    /// Beyond MIN, requests begin only while the event loop keeps up: while what is ready waits for less than 20 ms. More
+    /// requests wait in the queue of their pool, where `queue_timeout` and priorities apply. Those with the class
+    /// `health` always begin. A request counts until its task ends.
+    asgi_concurrency in Asgi { placeholder: "MIN:MAX", default: "100:1000" }
+        = text(CONCURRENCY, parse::concurrency) => config.asgi.concurrency;
     /// Receive request bodies whole before the ASGI application begins
     /// Otherwise the application begins at once with bodies that are chunked or larger than 64 KB, and takes them while
     /// they arrive: a slow client occupies one of the `asgi_concurrency` places.

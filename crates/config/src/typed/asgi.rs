@@ -10,8 +10,8 @@ defaults! {
     pub struct AsgiConfig {
         /// The event loop.
         pub event_loop: EventLoopKind,
-        /// Requests inside the application of one process; more wait in their pools' queues.
-        pub concurrency: usize = 1000,
+        /// Requests inside the applications of one process.
+        pub concurrency: Concurrency = Concurrency { min: 100, max: 1000 },
         /// Whether lifespan events are sent.
         pub lifespan: LifespanMode,
         /// How long the startup may take.
@@ -25,6 +25,15 @@ defaults! {
         /// Some pool has a number of threads that was written, and not the default.
         pub has_threads: bool,
     }
+}
+
+/// Requests inside an event loop; more wait in their pools' queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    /// So many in any case.
+    pub min: usize,
+    /// So many while the loop keeps up.
+    pub max: usize,
 }
 
 defaults! {

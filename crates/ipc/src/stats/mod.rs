@@ -41,6 +41,8 @@ pub struct Counters<'m> {
     /// By their number.
     pub drivers: &'m [DriverStats],
     pools: &'m [PoolStats],
+    /// The event loop, whether there is one or not.
+    pub event_loop: &'m EventLoopStats,
     routes: &'m [RouteStats],
     shape: &'m Shape,
 }
@@ -75,6 +77,7 @@ impl View {
         Counters {
             drivers: mapping.place(layout.drivers, shape.drivers).expect(fits),
             pools: mapping.place(layout.pools, shape.pools.len()).expect(fits),
+            event_loop: &mapping.place(layout.event_loop, 1).expect(fits)[0],
             routes: (mapping.place(layout.routes, shape.routes.len())).expect(fits),
             shape,
         }
@@ -149,6 +152,7 @@ impl<'m> Counters<'m> {
                 .map(|(index, driver)| driver.snapshot(index))
                 .collect(),
             pools: pools.map(|(pool, name)| pool.snapshot(name)).collect(),
+            event_loop: self.event_loop.numbers(),
             routes: routes.map(|(route, name)| route.snapshot(name)).collect(),
         }
     }
@@ -397,6 +401,48 @@ impl PoolStats {
             name: name.to_owned(),
             figures: self.numbers(),
         }
+    }
+}
+
+numbers! {
+    /// The counters of the event loop of a process. All are 0 where there is none.
+    EventLoopStats =>
+    /// An event loop's figures.
+    EventLoopFigures {
+        /// Gauge: the longest time of the last second that something ready has waited for the loop, or has waited until
+        /// now, in nanoseconds.
+        most lag_ns,
+        /// Gauge: of a thousand parts of the last second, those in which the loop's thread had a processor.
+        most busy_permille,
+        /// Gauge: requests inside.
+        gauge inside,
+        /// Gauge: most requests that may be inside.
+        gauge inside_max,
+        /// Gauge: WebSocket connections.
+        gauge websockets,
+        /// Steps of requests that have blocked the loop for longer than `slow_step`.
+        sum slow_steps,
+        /// Times that requests had to wait outside because the loop did not keep up.
+        sum held_back,
+        /// Gauge: threads of anyio's default limiter that run something.
+        gauge anyio_running,
+        /// Gauge: most threads that it allows.
+        gauge anyio_max,
+        /// Gauge: calls that wait for one.
+        gauge anyio_waiting,
+        /// Gauge: threads of the loop's default executor that there are.
+        gauge executor_threads,
+        /// Gauge: most threads that it starts.
+        gauge executor_max,
+        /// Gauge: calls that wait for one.
+        gauge executor_waiting,
+    }
+}
+
+impl EventLoopFigures {
+    /// Whether there is an event loop.
+    pub fn is_there(&self) -> bool {
+        self.inside_max > 0
     }
 }
 

@@ -2,11 +2,13 @@
 
 use os::Placeable;
 
-use super::{DriverStats, PoolStats, RouteStats};
+use super::{DriverStats, EventLoopStats, PoolStats, RouteStats};
 
 // SAFETY: fixed layout, nothing but atomic numbers.
 unsafe impl Placeable for DriverStats {}
 // SAFETY: as above.
 unsafe impl Placeable for PoolStats {}
+// SAFETY: as above.
+unsafe impl Placeable for EventLoopStats {}
 // SAFETY: as above.
 unsafe impl Placeable for RouteStats {}

@@ -14,7 +14,7 @@ use config::typed::Config;
 use os::invariant;
 use serde::{Deserialize, Serialize};
 
-use super::{DriverStats, PoolStats, RouteStats};
+use super::{DriverStats, EventLoopStats, PoolStats, RouteStats};
 
 /// Segments begin and end here: the largest page of the machines that are served.
 pub(super) const ALIGN_BYTES: u64 = 64 << 10;
@@ -22,9 +22,9 @@ pub(super) const ALIGN_BYTES: u64 = 64 << 10;
 /// What a segment begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"milepost");
 /// To be raised with every change of what a number means. A change of the sizes is seen without it.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Numbers before the shape.
-const NUMBERS_LEN: usize = 6;
+const NUMBERS_LEN: usize = 7;
 const NUMBERS_BYTES: usize = NUMBERS_LEN * size_of::<u64>();
 /// Longest description of a shape; some ten thousand routes.
 const SHAPE_BYTES_MAX: u64 = 1 << 20;
@@ -56,6 +56,7 @@ pub struct Shape {
 pub(super) struct Layout {
     pub(super) drivers: usize,
     pub(super) pools: usize,
+    pub(super) event_loop: usize,
     pub(super) routes: usize,
     /// Of the whole segment.
     pub(super) bytes: u64,
@@ -108,16 +109,22 @@ impl Layout {
         // Parts begin on cache lines of their own: threads that count in two of them do not slow each other.
         let drivers = header_bytes.checked_next_multiple_of(PART_ALIGN_BYTES)?;
         let pools = after::<DriverStats>(drivers, shape.drivers)?;
-        let routes = after::<PoolStats>(pools, shape.pools.len())?;
+        let event_loop = after::<PoolStats>(pools, shape.pools.len())?;
+        let routes = after::<EventLoopStats>(event_loop, 1)?;
         let end = after::<RouteStats>(routes, shape.routes.len())?;
         // Of parts that overlap, each would count into the other.
         invariant!(
-            header_bytes <= drivers && drivers <= pools && pools <= routes && routes <= end,
+            header_bytes <= drivers
+                && drivers <= pools
+                && pools <= event_loop
+                && event_loop <= routes
+                && routes <= end,
             "the parts of a segment overlap"
         );
         Some(Layout {
             drivers: usize::try_from(drivers).ok()?,
             pools: usize::try_from(pools).ok()?,
+            event_loop: usize::try_from(event_loop).ok()?,
             routes: usize::try_from(routes).ok()?,
             bytes: end.checked_next_multiple_of(ALIGN_BYTES)?,
         })
@@ -141,6 +148,7 @@ fn numbers(shape_bytes: u64) -> [u64; NUMBERS_LEN] {
         // The sizes stand for the layout: another version that forgot to count `VERSION` up is still told apart.
         of(size_of::<DriverStats>()),
         of(size_of::<PoolStats>()),
+        of(size_of::<EventLoopStats>()),
         of(size_of::<RouteStats>()),
         shape_bytes,
     ]

@@ -7,7 +7,9 @@ use telemetry::{Nanos, PerPhase, Snapshot as HistogramSnapshot};
 
 use crate::CertificateStatus;
 
-use super::{ConnectionCounts, DriverFigures, PoolFigures, RouteFigures, TimeoutCounts};
+use super::{
+    ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, TimeoutCounts,
+};
 
 /// What one process, or many together, have counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,6 +18,9 @@ pub struct StatsSnapshot {
     pub drivers: Vec<DriverSnapshot>,
     /// By the pool's name.
     pub pools: Vec<PoolSnapshot>,
+    /// The event loops, together.
+    #[serde(default)]
+    pub event_loop: EventLoopFigures,
     /// By the route's name.
     pub routes: Vec<RouteSnapshot>,
 }
@@ -103,6 +108,7 @@ struct StatusPage<'a, W, L> {
     /// The first one, which was the only one once.
     pool: Option<&'a PoolFigures>,
     pools: &'a [PoolSnapshot],
+    event_loop: Option<&'a EventLoopFigures>,
     handshakes: HandshakeTotals,
     certificates: &'a [CertificateStatus],
     routes: Vec<ShownRoute<'a>>,
@@ -137,6 +143,7 @@ impl StatsSnapshot {
         add_each(&mut self.pools, &other.pools, key, |ours, theirs| {
             ours.figures.add(&theirs.figures);
         });
+        self.event_loop.add(&other.event_loop);
         let key = |route: &RouteSnapshot| route.route.clone();
         add_each(&mut self.routes, &other.routes, key, RouteSnapshot::add);
     }
@@ -152,6 +159,7 @@ impl StatsSnapshot {
         for pool in &mut self.pools {
             pool.figures.forget_gauges();
         }
+        self.event_loop.forget_gauges();
         for route in &mut self.routes {
             route.figures.forget_gauges();
         }
@@ -218,6 +226,7 @@ impl StatsSnapshot {
             log,
             pool: self.pools.first().map(|pool| &pool.figures),
             pools: &self.pools,
+            event_loop: Some(&self.event_loop).filter(|figures| figures.is_there()),
             handshakes: self.handshakes(),
             certificates,
             routes: self.routes.iter().map(RouteSnapshot::shown).collect(),

@@ -27,8 +27,10 @@ use crate::trace;
 const BEGUN_LEN_MAX: usize = 32;
 /// How long one look may take.
 const LOOK_MAX: Nanos = Nanos(1_000_000);
-/// How often a log that is full is looked at.
-const LOG_LOOK_SECS: f64 = 0.01;
+/// How often the threads of the application are counted.
+const THREADS_LOOK: Nanos = Nanos(1_000_000_000);
+/// How often is looked whether a log has room, and whether the loop keeps up.
+const LATER: Nanos = Nanos(10_000_000);
 
 /// The server's side of an event loop.
 #[pyclass(module = "milepost._milepost", name = "AsgiLoop", frozen)]
@@ -49,8 +51,11 @@ pub(super) struct AsgiLoop {
     thread: u64,
 }
 
-/// Methods of the loop.
+/// The loop and its methods.
 struct LoopCalls {
+    event_loop: Py<PyAny>,
+    /// A function of ours.
+    count_threads: Py<PyAny>,
     create_task: Py<PyAny>,
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
@@ -70,6 +75,8 @@ struct LookState {
     is_full: bool,
     /// No exchange will come any more.
     is_closed: bool,
+    /// When the threads of the application were counted last.
+    counted_threads: Stamp,
 }
 
 impl AsgiLoop {
@@ -89,6 +96,8 @@ impl AsgiLoop {
             websocket_config: worker.websocket_config(),
             worker: Mutex::new(worker),
             calls: LoopCalls {
+                event_loop: event_loop.clone().unbind(),
+                count_threads: super::functions(py)?.getattr("count_threads")?.unbind(),
                 create_task: method("create_task")?,
                 create_future: method("create_future")?,
                 call_soon: method("call_soon")?,
@@ -128,6 +137,7 @@ impl AsgiLoop {
     }
 
     pub(super) fn note_overlong(&self, step: OverlongStep) {
+        self.worker().stats().slow_steps.add_from_any();
         *locked(&self.overlong) = Some(step);
     }
 
@@ -136,16 +146,30 @@ impl AsgiLoop {
         *locked(&self.overlong)
     }
 
-    /// Logs a step that has blocked the loop since then.
-    pub(super) fn report_step(&self, py: Python<'_>, key: u64, since: Stamp, is_running: bool) {
-        let task = locked(&self.tasks).get(&key).map(|task| task.clone_ref(py));
+    /// Logs what has blocked the loop since then: a step of a request, or another callback.
+    pub(super) fn report_step(
+        &self,
+        py: Python<'_>,
+        key: Option<u64>,
+        since: Stamp,
+        is_running: bool,
+    ) {
+        let task = key.and_then(|key| self.task(py, key));
         let name = task.and_then(|task| task.get().name());
-        let place = match is_running {
-            true => super::place(py, self.thread).unwrap_or_else(|_| "an unknown place".to_owned()),
-            false => "a call that held the interpreter".to_owned(),
+        let place = match (is_running, key) {
+            (true, _) => {
+                super::place(py, self.thread).unwrap_or_else(|_| "an unknown place".to_owned())
+            }
+            (false, Some(_)) => "a call that held the interpreter".to_owned(),
+            // It may have been many short ones.
+            (false, None) => return,
+        };
+        let what = match key {
+            Some(_) => "blocks the event loop",
+            None => "a task or a callback blocks the event loop",
         };
         let ms = telemetry::now().since(since).0 / 1_000_000;
-        let text = format!("blocks the event loop, for {ms} ms so far, in {place}");
+        let text = format!("{what}, for {ms} ms so far, in {place}");
         let output = self.worker().error_output();
         output.write(name.as_ref(), &text);
     }
@@ -177,28 +201,31 @@ impl AsgiLoop {
         if std::mem::replace(&mut locked(&self.look).is_due, true) {
             return Ok(());
         }
+        self.worker().await_look();
         let py = this.py();
         let look = this.getattr(intern!(py, "look"))?;
         self.calls.call_soon.bind(py).call1((look,)).map(drop)
     }
 
-    /// Has the loop look again in a while: nobody says when a log has room.
+    /// Has the loop look again in a while: nobody says when a log has room, or when the loop keeps up.
     fn look_later(&self, this: &Bound<'_, Self>) -> PyResult<()> {
         if std::mem::replace(&mut locked(&self.look).is_delayed, true) {
             return Ok(());
         }
+        self.worker().await_look_in(LATER);
         let py = this.py();
         let look = this.getattr(intern!(py, "look_for_room"))?;
         let call_later = self.calls.call_later.bind(py);
-        call_later.call1((LOG_LOOK_SECS, look)).map(drop)
+        call_later.call1((LATER.as_secs_f64(), look)).map(drop)
     }
 
     fn look_now(&self, this: &Bound<'_, Self>) -> PyResult<()> {
         {
             let mut look = locked(&self.look);
-            let is_delayed = look.is_delayed;
+            let (is_delayed, counted_threads) = (look.is_delayed, look.counted_threads);
             *look = LookState {
                 is_delayed,
+                counted_threads,
                 ..LookState::default()
             };
         }
@@ -215,6 +242,7 @@ impl AsgiLoop {
             }
         }
         let began = telemetry::now();
+        self.count_threads(this, began)?;
         for begun in 0.. {
             let is_over = begun % 8 == 7 && telemetry::now().since(began) > LOOK_MAX;
             if begun == BEGUN_LEN_MAX || is_over {
@@ -229,7 +257,7 @@ impl AsgiLoop {
                     locked(&self.look).is_full = true;
                     break;
                 }
-                LoopTake::LogFull => {
+                LoopTake::LogFull | LoopTake::Behind => {
                     self.look_later(this)?;
                     break;
                 }
@@ -247,6 +275,23 @@ impl AsgiLoop {
             true => Ok(()),
             false => self.look_again(this),
         }
+    }
+
+    /// Has the threads counted that the application uses, now and then.
+    fn count_threads(&self, this: &Bound<'_, Self>, now: Stamp) -> PyResult<()> {
+        let py = this.py();
+        {
+            let mut look = locked(&self.look);
+            if now.since(look.counted_threads) < THREADS_LOOK {
+                return Ok(());
+            }
+            look.counted_threads = now;
+        }
+        self.calls
+            .count_threads
+            .bind(py)
+            .call1((&self.calls.event_loop, this))
+            .map(drop)
     }
 
     /// The task of an exchange that is inside.
@@ -381,7 +426,7 @@ impl AsgiLoop {
         this.get().look_now(this)
     }
 
-    /// The log may have room.
+    /// The log may have room, or the loop keep up.
     fn look_for_room(this: &Bound<'_, Self>) -> PyResult<()> {
         locked(&this.get().look).is_delayed = false;
         this.get().look_now(this)
@@ -409,6 +454,21 @@ impl AsgiLoop {
         match self.task(py, key) {
             Some(task) => task.get().cancel(py),
             None => Ok(()),
+        }
+    }
+
+    /// Threads that the application uses, of anyio and of the executor: those at work or there, most, and what waits.
+    fn threads_counted(&self, anyio: [u64; 3], executor: [u64; 3]) {
+        let stats = self.worker().stats();
+        let counters = [&stats.anyio_running, &stats.anyio_max, &stats.anyio_waiting];
+        let of_executor = [
+            &stats.executor_threads,
+            &stats.executor_max,
+            &stats.executor_waiting,
+        ];
+        let counters = counters.into_iter().chain(of_executor);
+        for (counter, count) in counters.zip(anyio.into_iter().chain(executor)) {
+            counter.set(count);
         }
     }
 

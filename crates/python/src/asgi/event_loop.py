@@ -4,6 +4,7 @@ Embedded by mod.rs. A `Fault` says why an application cannot be served.
 """
 
 import asyncio
+import concurrent.futures
 import contextvars
 import importlib.util
 import signal
@@ -38,7 +39,41 @@ def new_loop(kind):
     else:
         loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    loop.set_default_executor(executor)
     return loop
+
+
+#: What `run_in_executor(None, ...)` and `asyncio.to_thread` use: that of asyncio itself, but within reach.
+executor = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="asyncio")
+
+
+def count_threads(loop, server):
+    """Counts the threads that the application uses for functions that are not async."""
+    anyio = sys.modules.get("anyio.to_thread")
+    if anyio is None:
+        server.threads_counted([0, 0, 0], of_executor())
+    else:
+        # Only a task can ask it.
+        loop.create_task(count_all(anyio, server))
+
+
+async def count_all(anyio, server):
+    try:
+        known = anyio.current_default_thread_limiter().statistics()
+        of_anyio = known.borrowed_tokens, min(known.total_tokens, 1 << 32), known.tasks_waiting
+        found = [int(number) for number in of_anyio]
+    except Exception:
+        # Another version may have other names: then nothing is shown.
+        found = [0, 0, 0]
+    server.threads_counted(found, of_executor())
+
+
+def of_executor():
+    """Threads, most threads, and calls that wait for one."""
+    try:
+        return [len(executor._threads), executor._max_workers, executor._work_queue.qsize()]
+    except AttributeError:
+        return [0, 0, 0]
 
 
 def start(loop, applications, mode, timeout):

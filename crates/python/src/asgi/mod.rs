@@ -22,7 +22,7 @@ use std::io;
 use std::sync::Arc;
 
 use cli::Failure;
-use config::typed::{AsgiConfig, EventLoopKind, LifespanMode};
+use config::typed::{AsgiConfig, Concurrency, EventLoopKind, LifespanMode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
@@ -116,15 +116,17 @@ impl Asgi {
         let states: Vec<_> = self.applications.iter().map(|_| PyDict::new(py)).collect();
         let lifespans = self.start(&module, &event_loop, &states).map_err(failed)?;
         let started = self.started(&lifespans, states, worker.request_id_header());
+        let awaited = worker.awaited();
         let own = AsgiLoop::new(
             &event_loop,
             StartedApplications::new(started.map_err(failed)?),
             worker,
             settings
                 .slow_step
-                .map(|limit| Arc::new(StepWatch::new(limit))),
+                .map(|limit| Arc::new(StepWatch::new(limit, awaited))),
         );
         let own = Bound::new(py, own.map_err(failed)?).map_err(failed)?;
+        own.get().worker().set_thread();
         let watch = own.get().watch.clone();
         if let Some(watch) = &watch {
             // Without a thread long steps are not logged.
@@ -207,7 +209,7 @@ impl EventLoop for Asgi {
         self.loop_name
     }
 
-    fn concurrency(&self) -> usize {
+    fn concurrency(&self) -> Concurrency {
         self.config.concurrency
     }
 

@@ -258,7 +258,7 @@ impl RequestTask {
         let ran = steps.and_then(|steps| Ok((input.run(&steps)?, steps)));
         let now = telemetry::now();
         if let Some(watch) = watch {
-            watch.end();
+            watch.end(now);
         }
         own.end_step(began, now);
         let (result, steps) = match ran {

@@ -9,6 +9,7 @@ pub mod error_app;
 use std::io;
 
 use config::failure::Failure;
+use config::typed::Concurrency;
 
 use crate::exchange::Exchange;
 use crate::fault::Fault;
@@ -24,7 +25,7 @@ pub trait EventLoop: Send + Sync {
     fn name(&self) -> &str;
 
     /// Exchanges that may be inside at once.
-    fn concurrency(&self) -> usize;
+    fn concurrency(&self) -> Concurrency;
 
     /// The life of the loop: starts the applications, calls `serve`, and answers what `worker` gives until that is
     /// closed. Called on the main thread.

@@ -22,9 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use config::failure::Failure;
+use config::typed::Concurrency;
 use files::Reply;
+use ipc::stats::EventLoopStats;
 use logging::Level;
-use telemetry::Ending;
+use telemetry::{Ending, Nanos, Stamp};
 
 use super::worker::{HAS_STREAM, Responder};
 use super::{Assignment, ErrorOutput, Pool};
@@ -35,10 +37,15 @@ use crate::fault::Fault;
 use crate::fork;
 use crate::handler::Handler;
 use crate::loop_inbox::{LoopEvent, LoopInbox};
+use crate::loop_load::LoopAwaited;
 use crate::queue::{DequeueReason, Parker, Polled};
 use crate::sync::invariant;
 pub use websockets::WebSocketAssignment;
 
+/// A loop for which what is ready waits longer does not keep up.
+const LAG_MAX: Nanos = Nanos(20_000_000);
+/// How long that holds: a look that comes by chance behind a long callback finds no wait.
+const BEHIND_FOR: Nanos = Nanos(100_000_000);
 /// Bytes of a body that are read from its file at once.
 const PIECE_BYTES: u64 = 64 << 10;
 
@@ -49,7 +56,10 @@ pub struct LoopWorker {
     next: usize,
     /// Exchanges whose tasks have not ended.
     inside: usize,
-    inside_max: usize,
+    bounds: Concurrency,
+    /// What is ready has waited for the loop for too long, at one of its last looks.
+    is_behind: bool,
+    behind_until: Stamp,
     /// WebSocket connections that were accepted and whose tasks have not ended.
     websockets: usize,
     /// Keys that were given.
@@ -82,6 +92,8 @@ pub enum LoopTake {
     Begin(LoopAssignment),
     /// Nothing: as many are inside as may be.
     Full,
+    /// Nothing until the loop keeps up.
+    Behind,
     /// Nothing until a log that is to lose no line has room.
     LogFull,
     /// Nothing now.
@@ -113,7 +125,7 @@ impl LoopWorker {
     /// The worker of these pools; `on_exit` is called at its end.
     pub(crate) fn new<'p>(
         pools: impl Iterator<Item = &'p Arc<Pool>>,
-        inside_max: usize,
+        bounds: Concurrency,
         blocking: BlockingPool,
         on_exit: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Self> {
@@ -122,7 +134,7 @@ impl LoopWorker {
         for pool in pools {
             let signal = Arc::clone(&inbox);
             let parker = Arc::new(Parker::signalling(move || signal.wake()));
-            pool.enter_loop(Arc::clone(&inbox), inside_max);
+            pool.enter_loop(Arc::clone(&inbox), bounds.max);
             own.push(LoopPool {
                 responder: Responder::new(Arc::clone(pool)),
                 parker,
@@ -131,11 +143,15 @@ impl LoopWorker {
         let first = own.first().expect("each application has a pool");
         let workers = &first.responder.pool.workers;
         let before = workers.fetch_add(1, Ordering::Relaxed);
+        let stats = &first.responder.pool.shared.stats;
+        stats.event_loop.inside_max.set(bounds.max as u64);
         Ok(Self {
             pools: own,
             next: 0,
             inside: 0,
-            inside_max,
+            bounds,
+            is_behind: false,
+            behind_until: Stamp::ZERO,
             websockets: 0,
             keys: 0,
             number: NonZeroU32::MIN.saturating_add(before),
@@ -156,8 +172,42 @@ impl LoopWorker {
     }
 
     /// The loop begins to look: what comes from now on is seen, or keeps it from sleeping.
-    pub fn begin_look(&self) {
-        self.inbox.begin_look();
+    pub fn begin_look(&mut self) {
+        let now = telemetry::now();
+        if self.inbox.begin_look(now) > LAG_MAX {
+            self.behind_until = now.plus(BEHIND_FOR);
+        }
+        let was_behind = self.is_behind;
+        self.is_behind = now < self.behind_until;
+        if self.is_behind != was_behind {
+            self.set_free();
+        }
+    }
+
+    /// The loop is to look again, behind what is ready now.
+    pub fn await_look(&self) {
+        self.inbox.load.await_look();
+    }
+
+    /// The loop is to look again after such a time.
+    pub fn await_look_in(&self, delay: Nanos) {
+        let awaited = self.inbox.load.awaited();
+        awaited.begin_at(telemetry::now().plus(delay));
+    }
+
+    /// The loop runs on the calling thread.
+    pub fn set_thread(&self) {
+        self.inbox.load.set_thread();
+    }
+
+    /// Tells from any thread since when something waits for the loop.
+    pub fn awaited(&self) -> LoopAwaited {
+        self.inbox.load.awaited()
+    }
+
+    /// The counters of the loop.
+    pub fn stats(&self) -> &'static EventLoopStats {
+        self.pools[0].responder.pool.shared.stats.event_loop
     }
 
     /// Whether the loop may sleep after a look: its descriptor becomes readable when something comes. False: something
@@ -173,8 +223,8 @@ impl LoopWorker {
 
     /// The next waiting exchange. End it by `finish`, and its task by `leave`.
     pub fn take(&mut self) -> LoopTake {
-        if self.inside >= self.inside_max {
-            return LoopTake::Full;
+        if let Some(held) = self.held() {
+            return held;
         }
         if self.waits_for_log() {
             return LoopTake::LogFull;
@@ -192,6 +242,31 @@ impl LoopWorker {
         match is_closed {
             true => LoopTake::Closed,
             false => LoopTake::Nothing,
+        }
+    }
+
+    /// Why no exchange may begin, if that is so. Questions about health always may.
+    fn held(&self) -> Option<LoopTake> {
+        let waits =
+            |len: fn(&Pool) -> usize| self.pools.iter().any(|own| len(&own.responder.pool) > 0);
+        if self.inside < self.allowed() || waits(Pool::health_len) {
+            return None;
+        }
+        if self.inside >= self.bounds.max {
+            return Some(LoopTake::Full);
+        }
+        // Without one that waits, the queues are to say when there is.
+        waits(Pool::waiting_len).then(|| {
+            self.stats().held_back.add_from_any();
+            LoopTake::Behind
+        })
+    }
+
+    /// How many may be inside now.
+    fn allowed(&self) -> usize {
+        match self.is_behind {
+            true => self.bounds.min,
+            false => self.bounds.max,
         }
     }
 
@@ -252,7 +327,10 @@ impl LoopWorker {
     }
 
     fn set_free(&self) {
-        let free = self.inside_max - self.inside;
+        let free = self.allowed().saturating_sub(self.inside);
+        let stats = self.stats();
+        stats.inside.set(self.inside as u64);
+        stats.websockets.set(self.websockets as u64);
         for pool in &self.pools {
             pool.responder.pool.queue.set_free(free);
         }

@@ -39,6 +39,7 @@ use ipc::stats::{PoolStats, Stats};
 use controller::Timer;
 
 pub use crate::loop_inbox::LoopEvent;
+pub use crate::loop_load::LoopAwaited;
 pub(crate) use controller::start_controller;
 pub use event_loop::{
     FileLoader, LoopAssignment, LoopTake, LoopWorker, RunnableLoop, WebSocketAssignment,
@@ -249,6 +250,9 @@ impl Pool {
     /// Driver: hands over admitted exchanges.
     pub(crate) fn push(&self, jobs: &mut Vec<Entry<Job>>) {
         let mut due = Stamp::NEVER;
+        let is_health = |job: &Entry<Job>| job.class == Class::Health;
+        // An event loop that may begin nothing else waits for no queue.
+        let loop_inbox = self.inbox.get().filter(|_| jobs.iter().any(is_health));
         let left = self.queue.push(jobs, |job, met| {
             let record = &mut job.exchange.record;
             record.queued = met;
@@ -257,6 +261,9 @@ impl Pool {
                 due = due.min(record.phases.queued.plus(patience.min(TICK)));
             }
         });
+        if let Some(inbox) = loop_inbox {
+            inbox.wake();
+        }
         if left > 0 {
             self.timer.set(due);
         }
@@ -295,6 +302,11 @@ impl Pool {
     /// Exchanges admitted and not yet taken.
     pub(crate) fn waiting_len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Questions about health among them.
+    pub(crate) fn health_len(&self) -> usize {
+        self.classes[Class::Health as usize].load(Ordering::Relaxed)
     }
 
     /// Threads that exist, those that are about to end included.
@@ -429,6 +441,11 @@ impl Pool {
     /// Tells the counters what only the pool knows.
     pub(crate) fn publish_gauges(&self) {
         let (counters, size, shape) = (&self.counters, self.queue.size(), self.settings().shape);
+        if let Some(inbox) = self.inbox.get() {
+            inbox
+                .load
+                .publish(self.shared.stats.event_loop, telemetry::now());
+        }
         counters.threads.set(size.threads as u64);
         counters.idle.set(size.idle as u64);
         counters.waiting.set(self.queue.len() as u64);

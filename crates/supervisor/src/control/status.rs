@@ -7,7 +7,7 @@ use std::fmt;
 
 use config::failure::Failure;
 use ipc::ManagedCertificate;
-use ipc::stats::HandshakeTotals;
+use ipc::stats::{EventLoopFigures, HandshakeTotals};
 use serde::{Deserialize, Serialize};
 
 pub use ipc::CertificateStatus;
@@ -120,6 +120,8 @@ pub struct ProcessStatus {
     pub drivers: Vec<DriverStatus>,
     /// Its pools, where it has an application; the first takes what no rule gives to another.
     pub pools: Vec<PoolStatus>,
+    /// Its event loop, where it has one.
+    pub event_loop: Option<EventLoopFigures>,
 }
 
 /// One driver.

@@ -2,7 +2,7 @@
 
 use config::failure::Failure;
 use ipc::ManagedCertificate;
-use ipc::stats::HandshakeTotals;
+use ipc::stats::{EventLoopFigures, HandshakeTotals};
 use supervisor::control::status::{CertificateStatus, GenerationStatus, State};
 
 use super::*;
@@ -57,6 +57,21 @@ fn process(slot: usize, generation: u64, state: State) -> ProcessStatus {
                 ..pool("slow", "overloaded", (1, 8))
             },
         ],
+        event_loop: (slot == 0 && generation == 8).then(|| EventLoopFigures {
+            lag_ns: 1_234_567_890,
+            busy_permille: 873,
+            inside: 120,
+            inside_max: 1_000,
+            websockets: 31,
+            slow_steps: 2,
+            held_back: 12_000,
+            anyio_running: 40,
+            anyio_max: 40,
+            anyio_waiting: 17,
+            executor_threads: 1,
+            executor_max: 6,
+            ..EventLoopFigures::default()
+        }),
     }
 }
 
@@ -206,6 +221,9 @@ POOL          THREADS  RUN  IDLE  WAITING  STATE          DONE  REFUSED  EXPIRED
 7.0.slow     4 of 1:8    1     3        0  overloaded  197,000       15        7
 8.0.default         4    1     3        0  calm        197,000       12        0
 8.0.slow     4 of 1:8    1     3        0  overloaded  197,000       15        7
+
+LOOP     INSIDE  SOCKETS         LAG  BUSY  SLOW    HELD  ANYIO      EXECUTOR
+8.0   120/1,000       31  1,234.5 ms  87 %     2  12,000  40/40 +17  1/6
 ";
     let table = table(&status());
     assert!(table == expect, "{table}");
