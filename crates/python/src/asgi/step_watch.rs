@@ -104,24 +104,24 @@ impl StepWatch {
     }
 
     /// What the loop runs, and since when, as far as it is known.
-    fn running(&self) -> Option<Running> {
+    fn running(&self) -> Option<LoopCallback> {
         let (since, key) = (self.since(), self.key.load(Ordering::Relaxed));
         if since != Stamp::ZERO {
-            return Some(Running {
+            return Some(LoopCallback {
                 since,
                 key: Some(key),
             });
         }
         let ended = Stamp(self.ended.load(Ordering::Relaxed));
         let awaited = self.awaited.since()?;
-        Some(Running {
+        Some(LoopCallback {
             since: awaited.max(ended),
             key: None,
         })
     }
 
     /// When something that began then, and was reported so often, is to be reported again.
-    fn due(&self, running: Running, reports: usize) -> Option<Stamp> {
+    fn due(&self, running: LoopCallback, reports: usize) -> Option<Stamp> {
         let least = match running.key {
             Some(_) => self.limit,
             None => self.limit.max(OTHERS_LIMIT),
@@ -134,7 +134,7 @@ impl StepWatch {
 
 /// Something that the loop runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Running {
+struct LoopCallback {
     since: Stamp,
     /// The request that it is a step of; `None`: another callback.
     key: Option<u64>,
