@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from benching import bench
 from raw import request
 from serving import tables, until
 from supervising import Supervised
 
-# `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop again and again.
+# `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop for long.
 APP = """
 import asyncio
 import threading
@@ -52,6 +53,8 @@ async def app(scope, receive, send):
         door.set()
     elif path == "/hinder":
         task = asyncio.create_task(hinder())
+    elif path == "/burn":
+        time.sleep(0.01)
     elif path == "/block":
         with open("fifo") as fifo:
             fifo.read()
@@ -127,6 +130,25 @@ def test_health_checks_pass_a_full_loop(loaded: Callable[..., Supervised]) -> No
         client.sock.close()
 
 
+def test_under_overload_requests_wait_for_a_second_and_no_longer(
+    loaded: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    server = loaded()
+    more = ("--rate", "250", "--duration", "4s", "-c", "1000")
+    done = bench(tmp_path, *more, f"{server.url}/burn", code=None)
+    answered = sum(done.counts["statuses"].values())
+    server.count(answered)
+    assert server.stop() == 0
+    served = [line for line in server.lines if '" 200 ' in line]
+    waits = [float(line.split(" queue=")[1].split(" ")[0]) for line in server.lines if '" 200 ' in line]
+    assert done.counts["statuses"].get("503", 0) > 50, done.counts
+    # As much as before is answered: a hundred a second, on a machine of its own.
+    assert len(served) > 100
+    # Who is served has not waited beyond the limit, and what was begun at a time.
+    assert max(waits) < 3, sorted(waits)[-5:]
+    assert any("cause=waited" in line or "waited" in line for line in server.lines if '" 503 ' in line)
+
+
 def test_a_loop_that_hangs_shows_while_it_does(loaded: Callable[..., Supervised], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     server = loaded()
@@ -144,9 +166,7 @@ def test_a_loop_that_hangs_shows_while_it_does(loaded: Callable[..., Supervised]
     assert until(lambda: event_loop(server)["lag_ns"] < 50_000_000)
 
 
-def test_a_task_that_blocks_the_loop_is_named_too(
-    loaded: Callable[..., Supervised], tmp_path: Path
-) -> None:
+def test_a_task_that_blocks_the_loop_is_named_too(loaded: Callable[..., Supervised], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     server = loaded()
     with server.connect() as first, server.connect() as other:

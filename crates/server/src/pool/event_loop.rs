@@ -74,6 +74,8 @@ pub struct LoopWorker {
 struct LoopPool {
     responder: Responder,
     parker: Arc<Parker>,
+    /// How long the last exchange has run, until the queue knows.
+    ran: Option<Nanos>,
 }
 
 /// An exchange inside the loop.
@@ -138,6 +140,7 @@ impl LoopWorker {
             own.push(LoopPool {
                 responder: Responder::new(Arc::clone(pool)),
                 parker,
+                ran: None,
             });
         }
         let first = own.first().expect("each application has a pool");
@@ -280,8 +283,12 @@ impl LoopWorker {
     /// `None`: this pool has nothing now.
     fn take_from(&mut self, index: usize) -> Option<LoopTake> {
         loop {
-            let LoopPool { responder, parker } = &mut self.pools[index];
-            let polled = responder.pool.queue.poll(parker, &mut None, telemetry::now);
+            let LoopPool {
+                responder,
+                parker,
+                ran,
+            } = &mut self.pools[index];
+            let polled = responder.pool.queue.poll(parker, ran, telemetry::now);
             let taken = match polled {
                 Polled::Taken(taken) => taken,
                 Polled::Nothing => return None,
@@ -347,9 +354,9 @@ impl LoopWorker {
             ..
         } = ended;
         unobserve(&mut assignment);
-        let responder = &mut self.pools[pool].responder;
+        let LoopPool { responder, ran, .. } = &mut self.pools[pool];
         let ended = responder.conclude(&mut assignment, result);
-        responder.pool.count_ended(&assignment.exchange);
+        *ran = Some(responder.pool.count_ended(&assignment.exchange));
         responder.end(assignment, ended);
     }
 
@@ -532,10 +539,17 @@ impl Pool {
         self.counters.running.add_from_any();
     }
 
-    fn count_ended(&self, exchange: &Exchange) {
+    /// Gives how long it has run.
+    fn count_ended(&self, exchange: &Exchange) -> Nanos {
+        self.count_left();
         let phases = &exchange.record.phases;
+        let run = phases.replied.since(phases.started);
+        self.report_to_placement(exchange, run);
+        run
+    }
+
+    fn count_left(&self) {
         self.counters.running.take_from_any();
         self.counters.completed.add_from_any();
-        self.report_to_placement(exchange, phases.replied.since(phases.started));
     }
 }

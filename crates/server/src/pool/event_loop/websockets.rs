@@ -134,7 +134,8 @@ impl LoopWorker {
         }
         exchange.record.phases.replied = telemetry::now();
         exchange.record.end_as(Ending::Complete, "");
-        responder.pool.count_ended(&exchange);
+        // How long a connection lives says nothing of how long requests of its route run.
+        responder.pool.count_left();
         let after = After::Close;
         if stream.finish(Finished { exchange, after }).is_none() {
             stream.ownership.wake();
