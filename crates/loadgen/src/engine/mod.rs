@@ -7,7 +7,7 @@
 //! run ──► worker, thread 0 ─► event loop ─┐   answer: bytes ─► the end of a reply, right or wrong
 //!     ├─► worker, thread 1 ─► event loop ─┼─► tally ─► outcome
 //!     └─► ...                           │   schedule: when what is due
-//!                                       └─► http2: the same of a connection with streams
+//!                                       └─► http2, websocket: the same of a connection with streams, with messages
 //! ```
 
 mod run;
@@ -24,6 +24,7 @@ mod receive_stamps;
 mod response;
 mod stalls;
 mod tally;
+mod websocket;
 
 use rustix::event::Timespec;
 use telemetry::Nanos;
@@ -32,6 +33,7 @@ use crate::outcome::Second;
 
 pub(crate) use http2::Http2Request;
 pub use run::run;
+pub(crate) use websocket::SWITCHING_PROTOCOLS;
 
 /// As the kernel takes a time to sleep.
 pub(crate) fn timespec(span: Nanos) -> Timespec {

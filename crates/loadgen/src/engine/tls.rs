@@ -67,7 +67,7 @@ impl TlsClient {
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
         config.alpn_protocols = vec![match protocol {
-            Protocol::Http1 => b"http/1.1".to_vec(),
+            Protocol::Http1 | Protocol::WebSocket => b"http/1.1".to_vec(),
             Protocol::Http2 => ALPN_HTTP2.to_vec(),
         }];
         config.resumption = if tls.resumes {

@@ -78,7 +78,7 @@ impl RunShared {
 }
 
 fn http2_requests(plan: &Plan) -> Vec<Http2Request> {
-    if plan.connections.protocol == Protocol::Http1 {
+    if plan.connections.protocol != Protocol::Http2 {
         return Vec::new();
     }
     let has_tls = matches!(plan.target.scheme, Scheme::Https(_));

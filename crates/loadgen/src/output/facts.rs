@@ -47,6 +47,10 @@ pub(super) fn model(outcome: &Outcome) -> String {
     parts.push(counted(asked.connections as u64, "connection"));
     parts.push(match asked.protocol {
         Protocol::Http1 => format!("{} in flight", thousands(asked.in_flight as u64)),
+        Protocol::WebSocket => {
+            let len = counted(asked.in_flight as u64, "message");
+            format!("WebSocket with {len} in flight")
+        }
         Protocol::Http2 => format!(
             "HTTP/2 with {} each",
             counted(asked.in_flight as u64, "stream")

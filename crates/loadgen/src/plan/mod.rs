@@ -31,6 +31,8 @@ pub struct Plan {
     pub length: Length,
     /// What a reply has to be.
     pub expect: Expect,
+    /// Of WebSocket, where the requests are messages: the request of each handshake, up to the fields of WebSocket.
+    pub upgrade: Option<Arc<[u8]>>,
     /// Clients that misbehave beside the measured ones.
     pub bad_clients: Vec<BadClients>,
     /// The generator's own side.
@@ -165,6 +167,8 @@ pub enum Protocol {
     /// RFC 9113: with TLS by ALPN, without it by prior knowledge.
     #[serde(rename = "HTTP/2")]
     Http2,
+    /// RFC 6455: requests and replies are messages.
+    WebSocket,
 }
 
 impl Protocol {
@@ -173,6 +177,7 @@ impl Protocol {
         match self {
             Protocol::Http1 => "HTTP/1.1",
             Protocol::Http2 => "HTTP/2",
+            Protocol::WebSocket => "WebSocket",
         }
     }
 }

@@ -74,6 +74,13 @@ impl RequestParts<'_> {
         None
     }
 
+    /// A handshake of WebSocket, without what makes it one.
+    pub fn upgrade(&self) -> Arc<[u8]> {
+        let mut bytes = self.bytes("");
+        bytes.truncate(bytes.len() - b"\r\n".len());
+        bytes.into()
+    }
+
     /// The request as bytes, of this weight.
     pub fn request(&self, weight: u32) -> Request {
         Request {

@@ -27,7 +27,7 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
     let protocol = protocol(reading);
     let in_flight = reading.count(
         match protocol {
-            Protocol::Http1 => "pipeline",
+            Protocol::Http1 | Protocol::WebSocket => "pipeline",
             Protocol::Http2 => "streams",
         },
         1,
@@ -65,10 +65,15 @@ pub(super) fn connections(reading: &mut SpecReader<'_>, sources: Vec<IpAddr>) ->
 
 /// What is spoken, and what HTTP/2 does not have.
 fn protocol(reading: &mut SpecReader<'_>) -> Protocol {
+    let remedy = "each is a protocol of its own: keep one of them";
+    reading.one_of(&["http2", "websocket"], remedy);
     if !reading.is_given("http2") {
         let remedy = "`--http2 --streams 32`; requests of HTTP/1.1 in flight are `--pipeline`";
         reading.needs(&["streams"], "http2", remedy);
-        return Protocol::Http1;
+        return match reading.is_given("websocket") {
+            true => websocket(reading),
+            false => Protocol::Http1,
+        };
     }
     if reading.is_given("pipeline") {
         let hint = "`--streams` is the number of requests in flight on each connection";
@@ -85,6 +90,25 @@ fn protocol(reading: &mut SpecReader<'_>) -> Protocol {
         reading.fault(text, hint);
     }
     Protocol::Http2
+}
+
+/// What WebSocket does not have.
+fn websocket(reading: &mut SpecReader<'_>) -> Protocol {
+    let messages = "the requests of `--websocket` are messages";
+    for name in [
+        "method",
+        "requests_file",
+        "replay",
+        "expect_status",
+        "bad_clients",
+    ] {
+        reading.one_of(&[name, "websocket"], messages);
+    }
+    if reading.text("close") == Some("server") {
+        let text = "`--close server`: a message cannot ask the server to end the connection";
+        reading.fault(text, "`--close fin` or `--close rst`");
+    }
+    Protocol::WebSocket
 }
 
 /// What makes a request leave. `recorded`: the arrivals of a recording.

@@ -30,6 +30,7 @@ pub use recording::Recording;
 use crate::engine::{Fault, Http2Request};
 use crate::plan::{Machine, Plan, Protocol, Request, Scheme, Tables, Timestamps};
 use reader::SpecReader;
+use requests::Requests;
 
 /// Where files come from that a load names, and what names of hosts mean.
 pub trait Files {
@@ -64,15 +65,19 @@ impl LoadSpec {
         // In the order of the help; none ends at a fault, so that all of them are said at once.
         let target = target::target(&mut reading, files);
         let sources = target::sources(&mut reading, target.as_ref());
-        let (requests, recorded) = requests::requests(&mut reading, target.as_ref(), files);
+        let Requests {
+            kinds: requests,
+            arrivals: recorded,
+            upgrade,
+        } = requests::requests(&mut reading, target.as_ref(), files);
         let connections = load::connections(&mut reading, sources);
         let load = load::load(&mut reading, recorded);
         let length = load::length(&mut reading, &load, &connections);
         let expect = requests::expect(&mut reading);
         let bad_clients = bad_clients::bad_clients(&mut reading);
         let machine = machine(&mut reading);
-        if let (Some(target), Some(requests), Protocol::Http2) =
-            (&target, &requests, connections.protocol)
+        if let (Some(target), Some(requests), None, Protocol::Http2) =
+            (&target, &requests, &upgrade, connections.protocol)
         {
             let has_tls = matches!(target.scheme, Scheme::Https(_));
             let made = |kind: &Request| Http2Request::of(&kind.bytes, has_tls).err();
@@ -93,6 +98,7 @@ impl LoadSpec {
             connections,
             length,
             expect,
+            upgrade,
             bad_clients,
             machine,
         };

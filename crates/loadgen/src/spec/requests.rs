@@ -4,10 +4,13 @@
 
 use std::sync::Arc;
 
+use http::Asked;
+use http::websocket::{MessageKind, apply_mask, write_message_header};
+
 use super::reader::SpecReader;
 use super::values::{self, ExpectedText};
 use super::{Files, mix};
-use crate::engine::Fault;
+use crate::engine::{Fault, SWITCHING_PROTOCOLS};
 use crate::plan::{Arrival, Expect, ExpectBody, Request, RequestParts, Target};
 
 /// Largest body; each is held twice, with and without the last request's head.
@@ -19,18 +22,41 @@ const WEIGHT_MAX: u64 = 1_000_000;
 
 /// What a request has a body from, at most one of them.
 const BODIES: [&str; 3] = ["body", "body_file", "body_size"];
+/// Of a message, unless something else is said.
+const MESSAGE_BYTES: u64 = 64;
+
 /// What is expected of a reply.
 const EXPECTATIONS: [&str; 3] = ["expect_status", "expect_length", "expect_body"];
 
-/// Kinds of requests, and of a recording when they are due. `None` beside a noted fault.
+/// What is sent.
+pub(super) struct Requests {
+    /// `None` beside a noted fault.
+    pub(super) kinds: Option<Vec<Request>>,
+    /// Of a recording, when they are due.
+    pub(super) arrivals: Option<Arc<[Arrival]>>,
+    /// Of WebSocket, what its handshakes begin with.
+    pub(super) upgrade: Option<Arc<[u8]>>,
+}
+
+/// Kinds of requests.
 pub(super) fn requests(
     reading: &mut SpecReader<'_>,
     target: Option<&Target>,
     files: &dyn Files,
-) -> (Option<Vec<Request>>, Option<Arc<[Arrival]>>) {
+) -> Requests {
     let (host, path) = target.map_or(("", "/"), |target| (&target.host, &target.path));
     let (fields, body) = (fields(reading), body(reading, files));
     together(reading);
+    if reading.is_given("websocket") {
+        let common = RequestParts {
+            method: "GET",
+            target: path,
+            host,
+            fields: &fields,
+            body: None,
+        };
+        return messages(reading, &common, body);
+    }
     // Faults of other keys do not matter here: what is asked for is looked at all the same.
     let before = reading.faults.len();
     let common = RequestParts {
@@ -47,8 +73,54 @@ pub(super) fn requests(
     } else {
         (reading.noted(one(&common, 1)).into_iter().collect(), None)
     };
-    let requests = (reading.faults.len() == before).then_some(kinds);
-    (requests, arrivals)
+    Requests {
+        kinds: (reading.faults.len() == before).then_some(kinds),
+        arrivals,
+        upgrade: None,
+    }
+}
+
+/// The messages of WebSocket, of which there is one kind.
+fn messages(
+    reading: &mut SpecReader<'_>,
+    handshake: &RequestParts<'_>,
+    body: Option<Vec<u8>>,
+) -> Requests {
+    let is_text = reading.text("body").is_some();
+    let payload = body.unwrap_or_else(|| made_body(MESSAGE_BYTES));
+    let fault = handshake
+        .fault()
+        .map(|text| Fault::new(format!("request: {text}")));
+    let upgrade = handshake.upgrade();
+    let bytes: Arc<[u8]> = masked(&payload, is_text).into();
+    let kind = Request {
+        name: format!("message of {} bytes", payload.len()),
+        weight: 1,
+        method: Asked::Other,
+        last_bytes: Arc::clone(&bytes),
+        bytes,
+        expect: None,
+    };
+    Requests {
+        kinds: reading.noted(fault.map_or(Ok(vec![kind]), Err)),
+        arrivals: None,
+        upgrade: Some(upgrade),
+    }
+}
+
+/// A message as a client sends it.
+fn masked(payload: &[u8], is_text: bool) -> Vec<u8> {
+    let kind = match is_text {
+        true => MessageKind::Text,
+        false => MessageKind::Binary,
+    };
+    let key = fastrand::u32(..).to_ne_bytes();
+    let mut bytes = Vec::new();
+    write_message_header(kind, payload.len(), Some(key), &mut bytes);
+    let header_bytes = bytes.len();
+    bytes.extend_from_slice(payload);
+    apply_mask(&mut bytes[header_bytes..], key);
+    bytes
 }
 
 /// The kind of request that a table of a mix describes. `common`: what all requests have.
@@ -84,8 +156,11 @@ pub(super) fn table(
 pub(super) fn expect(reading: &mut SpecReader<'_>) -> Expect {
     let statuses = reading.value("expect_status", values::statuses);
     let body = reading.value("expect_body", expect_body);
+    let switched = reading
+        .is_given("websocket")
+        .then(|| vec![SWITCHING_PROTOCOLS]);
     Expect {
-        statuses: statuses.unwrap_or_default(),
+        statuses: statuses.or(switched).unwrap_or_default(),
         body_bytes: reading.value("expect_length", |text| {
             values::bytes(text, LENGTH_BYTES_MAX)
         }),

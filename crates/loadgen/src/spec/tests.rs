@@ -136,6 +136,25 @@ fn understands_streams() {
 }
 
 #[test]
+fn a_websocket_load_has_one_message_and_a_handshake() {
+    let plan = plan("websocket=true | body=hi | header=Authorization: x");
+    let [kind] = plan.requests.as_slice() else {
+        panic!("{:?}", plan.requests);
+    };
+    // A text in one masked frame.
+    assert_eq!(
+        (kind.name.as_str(), kind.bytes[0], kind.bytes[1]),
+        ("message of 2 bytes", 0x81, 0x82)
+    );
+    assert_eq!(kind.bytes.len(), 2 + 4 + 2);
+    let upgrade = plan.upgrade.unwrap();
+    let upgrade = str::from_utf8(&upgrade).unwrap();
+    assert!(upgrade.ends_with("\r\nAuthorization: x\r\n"), "{upgrade}");
+    assert!(!upgrade.contains("\r\n\r\n"), "{upgrade}");
+    assert_eq!(plan.expect.statuses, [101]);
+}
+
+#[test]
 fn understands_every_key() {
     let cases = r#"
 rate=2000 | arrivals=poisson | seed=7
@@ -366,6 +385,12 @@ http2=true | pipeline=5 | close=server | requests_per_connection=1 | bad_clients
     `--bad-clients`: the misbehaving clients speak HTTP/1.1 only > leave `--http2` out, or have a second `milepost bench` run them
 http2=true | header=Upgrade: x
     request: HTTP/2 has no header `Upgrade: x` > leave `--http2` out, or change the request
+websocket=true | http2=true
+    `--http2` and `--websocket`: exclude each other > each is a protocol of its own: keep one of them
+websocket=true | method=POST | expect_status=200 | close=server | requests_per_connection=1
+    `--method` and `--websocket`: exclude each other > the requests of `--websocket` are messages
+    `--expect-status` and `--websocket`: exclude each other > the requests of `--websocket` are messages
+    `--close server`: a message cannot ask the server to end the connection > `--close fin` or `--close rst`
 begin=warm-up
     `--begin warm-up`: how long is not said > `--warm-up 2s`, for example
 begin=open | warm_up=1s

@@ -63,6 +63,7 @@ pub(crate) fn sample() -> Plan {
             duration: Some(Nanos::from_secs(1)),
             requests: None,
         },
+        upgrade: None,
         expect: Expect::default(),
         bad_clients: Vec::new(),
         machine: Machine {

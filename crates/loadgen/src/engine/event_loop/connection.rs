@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!            begin                established
-//!   Closed ─────────► Connecting ─────────────► (TLS: Handshaking ─►) (HTTP/2: Settling ─►) Open ──last reply──► Closed
+//!   Closed ─────────► Connecting ─────────────► (TLS: Handshaking ─►) (Settling ─►) Open ──last reply──► Closed
 //!     ▲                   │                                                                  │
 //!     └──failed, paused───┘                                  the server is to close: Lingering ──end, or a second──► Closed
 //! ```
@@ -17,6 +17,7 @@ use telemetry::Stamp;
 use crate::engine::http2::Http2Client;
 use crate::engine::response::ResponseParser;
 use crate::engine::tls::TlsConnection;
+use crate::engine::websocket::WebSocketClient;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,7 +29,7 @@ pub(super) enum ConnectionState {
     Connecting,
     /// Established, and TLS is being agreed on.
     Handshaking,
-    /// HTTP/2: its settings are waited for, which say how many streams there may be.
+    /// HTTP/2: its settings are waited for, which say how many streams there may be. WebSocket: its handshake is.
     Settling,
     /// Requests may be sent.
     Open,
@@ -53,6 +54,8 @@ pub(super) struct Connection {
     pub(super) tls: Option<Box<TlsConnection>>,
     /// Of HTTP/2, once the connection is established: the streams of what is sent, in the same order.
     pub(super) http2: Option<Box<Http2Client>>,
+    /// Of WebSocket, once the connection is established.
+    pub(super) websocket: Option<Box<WebSocketClient>>,
     pub(super) state: ConnectionState,
     pub(super) generation: u32,
     /// Whether the poll knows the socket.

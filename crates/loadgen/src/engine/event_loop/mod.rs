@@ -14,6 +14,7 @@ mod http2;
 mod receive;
 mod send;
 mod timers;
+mod websocket;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -301,6 +302,11 @@ impl<'a> EventLoop<'a> {
         }
         self.tally.counts.unsent += self.count_unsent(at);
         let is_reset = self.worker.plan.connections.closing == Closing::Rst;
+        for place in 0..self.connections.len() {
+            if !is_reset && self.connections[place].len == 0 {
+                self.close_websocket(place);
+            }
+        }
         for connection in &mut self.connections {
             // A closing handshake for each of them would outlive the run; ports must not be kept either.
             if let Some(descriptor) = connection.socket.take()

@@ -98,6 +98,9 @@ impl EventLoop<'_> {
         if self.connections[place].http2.is_some() {
             return self.take_http2(place, bytes, arrived, at);
         }
+        if self.connections[place].websocket.is_some() {
+            return self.take_websocket(place, bytes, arrived, at);
+        }
         let mut used = 0;
         while used < bytes.len() {
             let connection = &self.connections[place];
@@ -105,27 +108,10 @@ impl EventLoop<'_> {
             if connection.state == ConnectionState::Lingering {
                 return true;
             }
-            let index = self.flight_index(place, 0);
-            let flight = &mut self.flights[index];
-            // Not asked for, by a request that was sent.
-            if connection.len == 0 || flight.sent == Stamp::ZERO {
-                match connection.len {
-                    0 => self.give_up(place, Closing::Rst, at),
-                    _ => self.fail(place, Failure::Short, at),
-                }
+            let Some(kind) = self.note_arrival(place, arrived, at) else {
                 return false;
-            }
-            // A reply from before its request is one that was read late, by a clock that was set since.
-            let arrived = if arrived < flight.sent {
-                Stamp::ZERO
-            } else {
-                arrived
             };
-            if flight.first_byte == Stamp::ZERO {
-                flight.first_byte = if arrived == Stamp::ZERO { at } else { arrived };
-            }
-            flight.arrived = arrived;
-            let standard = &self.worker.shared.standards[flight.kind as usize];
+            let standard = &self.worker.shared.standards[kind];
             let response = &mut self.connections[place].response;
             let (more, ended) = response.feed(&bytes[used..], standard);
             used += more;
@@ -138,9 +124,42 @@ impl EventLoop<'_> {
         true
     }
 
+    /// Bytes of the oldest reply have come: of what kind its request is. `None`: nothing was asked for, and the
+    /// connection has ended.
+    #[inline]
+    pub(super) fn note_arrival(
+        &mut self,
+        place: usize,
+        arrived: Stamp,
+        at: Stamp,
+    ) -> Option<usize> {
+        let index = self.flight_index(place, 0);
+        let flight = &mut self.flights[index];
+        let len = self.connections[place].len;
+        // Not asked for, by a request that was sent.
+        if len == 0 || flight.sent == Stamp::ZERO {
+            match len {
+                0 => self.give_up(place, Closing::Rst, at),
+                _ => self.fail(place, Failure::Short, at),
+            }
+            return None;
+        }
+        // A reply from before its request is one that was read late, by a clock that was set since.
+        let arrived = if arrived < flight.sent {
+            Stamp::ZERO
+        } else {
+            arrived
+        };
+        if flight.first_byte == Stamp::ZERO {
+            flight.first_byte = if arrived == Stamp::ZERO { at } else { arrived };
+        }
+        flight.arrived = arrived;
+        Some(flight.kind as usize)
+    }
+
     /// A reply was read to its end; whether the connection is still there.
     #[inline]
-    fn completed(&mut self, place: usize, reply: Ended, at: Stamp) -> bool {
+    pub(super) fn completed(&mut self, place: usize, reply: Ended, at: Stamp) -> bool {
         let is_unsent = self.pop(place, reply, at);
         let connection = &mut self.connections[place];
         let mut is_last = connection.left == 0 && connection.len == 0;
@@ -190,8 +209,11 @@ impl EventLoop<'_> {
     }
 
     /// The other side has ended the connection.
-    fn ended(&mut self, place: usize, at: Stamp) {
+    pub(super) fn ended(&mut self, place: usize, at: Stamp) {
         let connection = &self.connections[place];
+        if connection.websocket.is_some() && connection.state == ConnectionState::Settling {
+            return self.has_no_websocket(place, "the server ends the connection");
+        }
         if connection.state == ConnectionState::Lingering {
             return self.give_up(place, Closing::Fin, at);
         }

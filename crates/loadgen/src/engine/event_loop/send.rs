@@ -201,12 +201,14 @@ impl<'a> EventLoop<'a> {
         }
     }
 
-    /// A connection without a protocol yet: HTTP/1.1 begins with a request, HTTP/2 with the settings of both sides.
+    /// A connection without a protocol yet: HTTP/1.1 begins with a request, HTTP/2 with the settings of both sides,
+    /// WebSocket with a handshake.
     fn begin_protocol(&mut self, place: usize) {
         let at = now();
         match self.protocol() {
             Protocol::Http1 => self.established(place, at),
             Protocol::Http2 => self.begin_http2(place, at),
+            Protocol::WebSocket => return self.begin_websocket(place),
         }
         self.flush(place);
     }
@@ -237,7 +239,8 @@ impl<'a> EventLoop<'a> {
         if self.connections[place].http2.is_some() {
             return self.flush_http2(place);
         }
-        if self.burst == Burst::Gathering {
+        let is_settling = self.connections[place].state == ConnectionState::Settling;
+        if self.burst == Burst::Gathering || is_settling {
             return;
         }
         while self.connections[place].unsent > 0 {
@@ -408,6 +411,9 @@ impl<'a> EventLoop<'a> {
     }
 
     pub(super) fn close(&mut self, place: usize, closing: Closing) {
+        if closing != Closing::Rst {
+            self.close_websocket(place);
+        }
         let connection = &mut self.connections[place];
         connection.state = ConnectionState::Closed;
         connection.is_watched = false;
@@ -415,6 +421,7 @@ impl<'a> EventLoop<'a> {
         connection.deadline = Stamp::NEVER;
         connection.offset = 0;
         connection.http2 = None;
+        connection.websocket = None;
         let Some(descriptor) = connection.socket.take() else {
             return;
         };

@@ -78,6 +78,10 @@ pub(super) const KEYS: &[Key] = crate::key_table! {
             short: Some('m'), alias: "max_concurrent_streams", placeholder: "N", default: "1", example: "32",
             doc: "Each stream carries one request, so that `--connections` times `--streams` requests are in flight at most. No more streams are opened than the server's settings allow. A request that is due while every stream is busy waits for one; its latency includes the wait."
         }
+        "websocket" "Speak WebSocket: each request is a message, and its reply the next message" {
+            form: Switch,
+            doc: "A connection counts as established when the server has answered its handshake, which has the fields of `--header`. The message is the body: `--body` is sent as text, others as binary; without one it has 64 bytes. `--pipeline` is the number of messages in flight. Pings of the server are answered. Messages are not compressed."
+        }
         "requests_per_connection" "Requests on a connection before it is closed and another one opened" {
             alias: "per_connection", placeholder: "N", example: "1",
             doc: "`1` gives short-lived connections. Without it connections are kept open."

@@ -30,10 +30,10 @@ impl<'a> RunGroup<'a> {
         }
         parts.push(format!("{} connections", asked.connections));
         match asked.protocol {
-            Protocol::Http1 if asked.in_flight > 1 => {
+            Protocol::Http1 | Protocol::WebSocket if asked.in_flight > 1 => {
                 parts.push(format!("{} in flight on each", asked.in_flight));
             }
-            Protocol::Http1 => {}
+            Protocol::Http1 | Protocol::WebSocket => {}
             Protocol::Http2 => parts.push(format!("HTTP/2 streams on each: {}", asked.in_flight)),
         }
         if let Some(each) = asked.requests_each {
