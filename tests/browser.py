@@ -83,6 +83,16 @@ class Browser:
         parts: list[dict[str, Any]] = json.loads(said["result"]["value"])
         return parts
 
+    def open(self, url: str) -> None:
+        """Opens a page, and waits for its end."""
+        self.parts(url)
+
+    def result(self, expression: str) -> Any:
+        """What a script gives, once its promise is kept; it must be JSON."""
+        said = self._ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in said, said
+        return said["result"].get("value")
+
     def picture(self, width: int, height: int) -> bytes:
         """The page as a PNG."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}

@@ -6,6 +6,7 @@ Run by `make conformance`, where chromium is installed.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 
 from browser import Browser, browser
-from serving import Milepost, free_port
+from certificates import Authority
+from serving import Milepost, free_port, run
 from test_frameworks_flask import SHOP
 
 pytestmark = pytest.mark.conformance
 
 IMAGES = 60
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -33,6 +36,57 @@ def bookshop(folder: Path, port: int) -> Milepost:
     words += ["--domain", "shop.localhost", "--acme-storage", str(folder / "storage")]
     words += ["--access-log-format", "json"]
     return Milepost(folder, *words, bind=f"127.0.0.1:{port}", env={"BOOKSHOP_DATA": str(folder / "data")})
+
+
+#: Waits until a script gives what is wanted.
+UNTIL = """
+new Promise((done, fail) => {
+  const end = Date.now() + 20000;
+  (function look() {
+    const found = %s;
+    found ? done(found) : Date.now() > end ? fail(new Error(document.body.innerText)) : setTimeout(look, 20);
+  })();
+})
+"""
+LINES = "[...document.querySelectorAll('li')].map(line => line.textContent).join('|')"
+
+
+def say(page: Browser, text: str) -> None:
+    page.result(f"input.value = {json.dumps(text)}; document.querySelector('form').requestSubmit()")
+
+
+def test_a_chat_lives_through_a_reload(tmp_path: Path, chromium: Browser) -> None:
+    """Over HTTPS, so that the WebSocket is a stream of the HTTP/2 connection that the page came over."""
+    shutil.copytree(ROOT / "examples" / "chat", tmp_path / "chat")
+    authority = Authority(tmp_path)
+    words = ("--config", "milepost.toml", "--access-log-format", "json", "--ws-drain", "100ms")
+    words += (*authority.flags("server", "localhost"), "--control", str(tmp_path / "control"))
+    with Milepost(tmp_path / "chat", *words) as server:
+        chromium.open(f"https://localhost:{server.address[1]}/")
+        connected = UNTIL % "state.textContent === 'connected'"
+        chromium.result(connected)
+        say(chromium, "Grüße & <b>")
+        assert chromium.result(UNTIL % (LINES + ".includes('Grüße & <b>') && " + LINES))
+        (tmp_path / "chat.png").write_bytes(chromium.picture(800, 600))
+        reloaded = run(tmp_path, "reload", "--control", str(tmp_path / "control"))
+        assert reloaded.returncode == 0, reloaded
+        # The room of the new process has one guest again.
+        chromium.result(
+            UNTIL % (LINES + ".endsWith('1 in the room') && " + LINES + ".split('1 in').length === 3")
+        )
+        chromium.result(connected)
+        say(chromium, "still here")
+        chromium.result(UNTIL % (LINES + ".endsWith('still here')"))
+        chromium.open("about:blank")
+        server.stop()
+        server.count(len(server.lines))
+        lines = [json.loads(line) for line in server.lines]
+    sockets = [line for line in lines if line["route"] == "/ws"]
+    # Without another request the browser has no HTTP/2 connection to the new process.
+    assert [line["protocol"] for line in sockets] == ["HTTP/2.0", "HTTP/1.1"]
+    assert sockets[0]["close_code"] == 1012
+    assert {line["pool"] for line in sockets} == {"room"}
+    assert {line["pool"] for line in lines if line["target"] == "/"} == {"default"}
 
 
 def test_sixty_images_come_over_one_connection(tmp_path: Path, chromium: Browser) -> None:

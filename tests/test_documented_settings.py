@@ -32,7 +32,18 @@ application = app
 """
 #: Functions of the examples for `[hooks]`, in any of these modules.
 HOOKS = ("connect", "disconnect", "flush", "in_child", "post_fork", "start", "worker_exit")
-MODULES = ("api", "app", "chat", "hooks", "library.wsgi", "mysite.asgi", "mysite.wsgi", "shop")
+MODULES = (
+    "api",
+    "app",
+    "chat",
+    "hooks",
+    "library.wsgi",
+    "mysite.asgi",
+    "mysite.wsgi",
+    "page",
+    "room",
+    "shop",
+)
 #: Folders and files that the examples name.
 FOLDERS = ("dist", "downloads", "media", "public", "static", "staticfiles")
 PAGES = ("404.html", "sorry.html", "dist/index.html")

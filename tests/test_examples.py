@@ -23,7 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from frames import TEXT, WebSocket
 
+from raw import request
 from serving import Milepost, environment, run
 from supervising import write_app
 from test_documented_commands import blocks, commands
@@ -118,6 +120,36 @@ def test_falcon(tmp_path: Path) -> None:
         told(server, "/books", b'{"title": "Solaris"}', "Content-Type: application/json")
         assert json.loads(told(server, "/books"))["titles"][-1] == "Solaris"
         assert told(server, "/export").splitlines()[-1] == "999,998001"
+
+
+def test_fastapi(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    with served("fastapi", tmp_path) as server:
+        book = b'{"title": "Solaris", "pages": 204}'
+        assert json.loads(told(server, "/books", book, "Content-Type: application/json")) == {"number": 1}
+        assert json.loads(told(server, "/books/1")) == {"title": "Solaris", "pages": 204}
+        with server.connect() as client:
+            assert client.ask("GET", "/books/2").status == 404
+            reply = client.ask("PUT", "/covers/1", body=bytes(300_000))
+            assert json.loads(reply.body) == {"number": 1, "bytes": 300_000}
+        with server.connect() as client:
+            client.send(request("GET", "/clock"))
+            status, _, headers = client.head()
+            assert (status, ("content-type", "text/event-stream; charset=utf-8") in headers) == (200, True)
+            assert client.chunk() == b"data: 0\n\n"
+
+
+def test_chat(tmp_path: Path) -> None:
+    with served("chat", tmp_path) as server:
+        assert "<title>Chat</title>" in told(server, "/")
+        with server.connect() as first, server.connect() as second:
+            guests = [WebSocket(first, "/ws"), WebSocket(second, "/ws")]
+            assert [guests[0].text(), guests[0].text()] == ["1 in the room", "2 in the room"]
+            assert guests[1].text() == "2 in the room"
+            guests[1].send(TEXT, "grüße".encode())
+            assert [guest.text() for guest in guests] == ["grüße", "grüße"]
+            second.sock.close()
+            assert guests[0].text() == "1 in the room"
 
 
 def test_pyramid(tmp_path: Path) -> None:
