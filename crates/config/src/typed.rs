@@ -45,7 +45,9 @@ use crate::parse::{files, rules};
 
 pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
 pub use applications::{App, Route};
-pub use asgi::{AsgiConfig, Concurrency, EventLoopKind, Interface, LifespanMode, WebSocketConfig};
+pub use asgi::{
+    AsgiConfig, Concurrency, EventLoopKind, HttpSpec, Interface, LifespanMode, WebSocketConfig,
+};
 pub use hooks::{Hook, HookMoment};
 pub use logs::{
     AccessLog, ErrorLog, ErrorLogForm, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy,

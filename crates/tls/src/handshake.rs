@@ -32,6 +32,10 @@ pub struct HandshakeFacts {
     pub version: &'static str,
     /// As the RFCs name it: `TLS13_AES_128_GCM_SHA256`.
     pub cipher: &'static str,
+    /// The version's number (RFC 8446 section 4.2.1), as `0x0304`; 0 where it is not known.
+    pub version_number: u16,
+    /// The cipher's number in the registry of IANA; 0 where it is not known.
+    pub cipher_number: u16,
     /// An earlier session was resumed.
     pub is_resumed: bool,
     /// The name that the client asked for, in lower case.
@@ -60,7 +64,7 @@ impl HandshakeFacts {
     pub(crate) fn of(tls: &UnbufferedServerConnection, hello: HelloFacts) -> Self {
         let alpn = tls.alpn_protocol();
         let suite = tls.negotiated_cipher_suite();
-        let suite = suite.and_then(|suite| suite.suite().as_str());
+        let suite = suite.map(|suite| suite.suite());
         let certificate = tls.peer_certificates().and_then(<[_]>::first);
         Self {
             version: match tls.protocol_version() {
@@ -68,7 +72,9 @@ impl HandshakeFacts {
                 Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
                 _ => "unknown",
             },
-            cipher: suite.unwrap_or("unknown"),
+            cipher: suite.and_then(|suite| suite.as_str()).unwrap_or("unknown"),
+            version_number: tls.protocol_version().map_or(0, u16::from),
+            cipher_number: suite.map_or(0, u16::from),
             is_resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
             server_name: hello.server_name,
             alpn: [Alpn::H2, Alpn::Http1, Alpn::AcmeTls1]

@@ -26,7 +26,7 @@ use crate::parse::tls::{self, TlsTable};
 use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
-    CacheRule, ClientDemand, ErrorLogForm, EventLoopKind, FixedReply, Interface, Level,
+    CacheRule, ClientDemand, ErrorLogForm, EventLoopKind, FixedReply, HttpSpec, Interface, Level,
     LifespanMode, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite, Steering, UnknownName,
 };
 
@@ -118,8 +118,15 @@ settings! {
     ) => config.asgi.lifespan;
     /// Maximum time the startup of the ASGI application may take
     lifespan_timeout in Asgi { default: "30s" } = duration(MS, HOUR) => config.asgi.lifespan_timeout;
+    /// Version of the ASGI specification for HTTP
+    /// It differs in `send()` to a client that has gone: with 2.3 it does nothing, with 2.5 it raises an `OSError`.
+    asgi_http_spec in Asgi { default: "2.3" }
+        = choice(["2.3", "2.5"], [HttpSpec::V2_3, HttpSpec::V2_5]) => config.asgi.http_spec;
+    /// Cancel the task of a request whose client has gone
+    /// Otherwise the application hears of it by `receive()` alone. WebSocket connections are not concerned.
+    disconnect_cancel in Asgi { default: "false" } = switch() => config.asgi.cancels_disconnected;
     /// Time that a request may block the event loop before it is logged, or off
-    /// The error log names the request and the innermost line of the application, once for each step of its task.
+    /// The error log names the request and the innermost line of the application, and again after 1 s and 10 s.
     slow_step in Asgi { placeholder: "DURATION", default: "100ms" }
         = text("a duration from 1ms to 24h (as `250ms`), or `off`", parse::run_time) => config.asgi.slow_step;
     /// Maximum size of a message of a WebSocket client

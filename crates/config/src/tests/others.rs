@@ -20,6 +20,8 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("request_buffering", "true"),
     ("lifespan", "off"),
     ("lifespan_timeout", "5s"),
+    ("asgi_http_spec", "2.5"),
+    ("disconnect_cancel", "true"),
     ("slow_step", "2s"),
     ("ws_max_size", "1M"),
     ("ws_ping_interval", "7s"),

@@ -18,6 +18,10 @@ defaults! {
         pub lifespan_timeout: Nanos = Nanos::from_secs(30),
         /// A step of a request that blocks the loop for longer is logged.
         pub slow_step: Option<Nanos> = Some(Nanos::from_ms(100)),
+        /// What `send()` to a client that has gone does.
+        pub http_spec: HttpSpec,
+        /// The task of a request ends with its client.
+        pub cancels_disconnected: bool,
         /// Whether an application begins with a request only when its body is complete.
         pub buffers_requests: bool,
         /// WebSocket connections.
@@ -67,6 +71,26 @@ pub enum Interface {
     Asgi2,
     /// WSGI (PEP 3333).
     Wsgi,
+}
+
+/// A version of the specification for HTTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpSpec {
+    /// `send()` to a client that has gone does nothing.
+    #[default]
+    V2_3,
+    /// It raises an `OSError`.
+    V2_5,
+}
+
+impl HttpSpec {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V2_3 => "2.3",
+            Self::V2_5 => "2.5",
+        }
+    }
 }
 
 /// Which event loop runs an ASGI application.

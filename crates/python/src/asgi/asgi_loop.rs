@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use config::typed::{Level, WebSocketConfig};
+use config::typed::{AsgiConfig, Level, WebSocketConfig};
 use http::websocket::{Handshake, HandshakeFault};
 use http::{HeadView, Version};
 use pyo3::prelude::*;
@@ -38,6 +38,7 @@ pub(super) struct AsgiLoop {
     pub(super) applications: StartedApplications,
     pub(super) loader: FileLoader,
     pub(super) websocket_config: WebSocketConfig,
+    pub(super) config: AsgiConfig,
     worker: Mutex<LoopWorker>,
     calls: LoopCalls,
     tasks: Mutex<HashMap<u64, Py<RequestTask>>>,
@@ -83,6 +84,7 @@ impl AsgiLoop {
     pub(super) fn new(
         event_loop: &Bound<'_, PyAny>,
         applications: StartedApplications,
+        config: AsgiConfig,
         worker: LoopWorker,
         watch: Option<Arc<StepWatch>>,
     ) -> PyResult<Self> {
@@ -94,6 +96,7 @@ impl AsgiLoop {
             applications,
             loader: worker.loader(),
             websocket_config: worker.websocket_config(),
+            config,
             worker: Mutex::new(worker),
             calls: LoopCalls {
                 event_loop: event_loop.clone().unbind(),

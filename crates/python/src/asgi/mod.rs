@@ -120,6 +120,7 @@ impl Asgi {
         let own = AsgiLoop::new(
             &event_loop,
             StartedApplications::new(started.map_err(failed)?),
+            self.config,
             worker,
             settings
                 .slow_step
@@ -187,7 +188,8 @@ impl Asgi {
             let context = lifespan.getattr("context")?.unbind();
             let state = has_state.then(|| state.unbind());
             let script_name = application.root_path.trim_end_matches('/');
-            let scopes = Scopes::new(py, script_name, request_id_header, state)?;
+            let spec = self.config.http_spec.name();
+            let scopes = Scopes::new(py, spec, script_name, request_id_header, state)?;
             Ok(StartedApplication::new(py, application, context, scopes))
         });
         started.collect()

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 
+use config::typed::HttpSpec;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use server::exchange::ExchangeName;
@@ -121,9 +122,15 @@ impl Protocol {
         event_loop: &AsgiLoop,
     ) -> Result<Sending, NotTaken> {
         match (self, event) {
-            (Self::Http(request), ApplicationEvent::Http(send)) => request
-                .send(send, is_overdue, event_loop)
-                .map_err(NotTaken::Wrong),
+            (Self::Http(request), ApplicationEvent::Http(send)) => {
+                let raises = event_loop.config.http_spec == HttpSpec::V2_5;
+                if raises && request.is_gone() {
+                    return Err(NotTaken::Ended);
+                }
+                request
+                    .send(send, is_overdue, event_loop)
+                    .map_err(NotTaken::Wrong)
+            }
             (Self::WebSocket(connection), ApplicationEvent::WebSocket(send)) => {
                 connection.send(send, is_overdue, event_loop)
             }

@@ -169,6 +169,11 @@ impl RequestTask {
         let waiting = match event {
             LoopEvent::ClientGone(_) => {
                 state.protocol.request().client_gone();
+                let cancels = own.event_loop.get().config.cancels_disconnected;
+                if cancels && own.kind == ProtocolKind::Http && !state.is_cancelled {
+                    drop(state);
+                    return own.cancel(py);
+                }
                 [state.take_receiver(), state.sender.take()]
             }
             LoopEvent::Room(_) => [None, state.sender.take()],
@@ -455,7 +460,9 @@ impl RequestTask {
         let sending = state.protocol.send(send, is_overdue, own.event_loop.get());
         let sending = sending.map_err(|not_taken| match not_taken {
             NotTaken::Wrong(text) => PyRuntimeError::new_err(text),
-            NotTaken::Ended => ClientDisconnected::new_err("the WebSocket connection has ended"),
+            NotTaken::Ended => {
+                ClientDisconnected::new_err("the connection of the client has ended")
+            }
         });
         match sending? {
             Sending::Taken => Ok(own.event_loop.get().sent(py)),

@@ -9,7 +9,7 @@ use http::{HeadView, Version};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use server::exchange::{Ends, Exchange};
+use server::exchange::{Ends, Exchange, HandshakeFacts};
 
 use crate::wsgi::{hash, is_forwarding};
 
@@ -57,13 +57,14 @@ struct ServerEnd {
 impl Scopes {
     pub(super) fn new(
         py: Python<'_>,
+        spec: &str,
         script_name: &str,
         request_id_header: Option<&str>,
         state: Option<Py<PyDict>>,
     ) -> PyResult<Self> {
         let asgi = PyDict::new(py);
         asgi.set_item(intern!(py, "version"), "3.0")?;
-        asgi.set_item(intern!(py, "spec_version"), "2.3")?;
+        asgi.set_item(intern!(py, "spec_version"), spec)?;
         let base = PyDict::new(py);
         base.set_item(intern!(py, "type"), intern!(py, "http"))?;
         for key in ["asgi", "http_version", "server", "client", "scheme"] {
@@ -116,6 +117,9 @@ impl Scopes {
             None => extensions(py, head)?,
             Some(_) => denial(py)?,
         };
+        if let Some(tls) = &exchange.ends.tls {
+            extensions.set_item(intern!(py, "tls"), tls_facts(py, &tls.handshake)?)?;
+        }
         scope.set_item(intern!(py, "extensions"), extensions)?;
         match head.index.version {
             Version::Http11 => {}
@@ -255,6 +259,24 @@ fn extensions<'py>(py: Python<'py>, head: HeadView<'_>) -> PyResult<Bound<'py, P
         extensions.set_item(intern!(py, "http.response.early_hint"), PyDict::new(py))?;
     }
     Ok(extensions)
+}
+
+/// The extension for TLS of the ASGI specification. The server's certificate is not among it.
+fn tls_facts<'py>(py: Python<'py>, facts: &HandshakeFacts) -> PyResult<Bound<'py, PyDict>> {
+    let known = |number: u16| (number != 0).then_some(number);
+    let client = facts.client_certificate.as_deref();
+    let chain = client.map(|client| client.pem.as_str());
+    let tls = PyDict::new(py);
+    tls.set_item(intern!(py, "server_cert"), py.None())?;
+    tls.set_item(intern!(py, "client_cert_chain"), PyList::new(py, chain)?)?;
+    tls.set_item(
+        intern!(py, "client_cert_name"),
+        client.map(|client| &client.subject),
+    )?;
+    tls.set_item(intern!(py, "client_cert_error"), py.None())?;
+    tls.set_item(intern!(py, "tls_version"), known(facts.version_number))?;
+    tls.set_item(intern!(py, "cipher_suite"), known(facts.cipher_number))?;
+    Ok(tls)
 }
 
 fn denial(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

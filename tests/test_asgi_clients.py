@@ -1,0 +1,152 @@
+"""What an ASGI application may learn of its client: its TLS connection, and that it has gone."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from raw import request
+from serving import Milepost, until
+
+# Streams until it is told to end, and notes how that was.
+APP = """
+import asyncio
+import json
+
+seen = []
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        raise ValueError("no lifespan")
+    if scope["path"] == "/scope":
+        told = {"spec": scope["asgi"]["spec_version"], "tls": scope["extensions"].get("tls")}
+        return await answer(send, json.dumps(told).encode())
+    if scope["path"] == "/seen":
+        return await answer(send, json.dumps(seen).encode())
+    try:
+        if scope["path"] == "/waits":
+            seen.append("begins")
+            await asyncio.Event().wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(1_000_000):
+            await send({"type": "http.response.body", "body": b"more", "more_body": True})
+            await asyncio.sleep(0.001)
+            if number == 2000:
+                seen.append("still here")
+                return
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+        raise
+    except OSError as error:
+        seen.append(type(error).__name__)
+        raise
+
+
+async def answer(send, body):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+def seen(server: Milepost) -> list[str]:
+    with server.connect() as client:
+        return json.loads(client.ask("GET", "/seen").body)
+
+
+def test_the_scope_has_the_facts_of_tls(serve: Callable[..., Milepost], folder: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    own = authority.issue_cert("localhost")
+    own.private_key_pem.write_to_path(folder / "key.pem")
+    (folder / "key.pem").chmod(0o600)
+    own.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    files = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
+    demand = ("--tls-client-ca", str(folder / "ca.pem"), "--tls-client-auth", "request")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    server = serve("app:app", *files, *demand, tls=context)
+    with server.connect() as client:
+        found = json.loads(client.ask("GET", "/scope").body)["tls"]
+        suite = client.sock.cipher()[0]
+    assert suite.startswith("TLS_")
+    assert found == {
+        "server_cert": None,
+        "client_cert_chain": [],
+        "client_cert_name": None,
+        "client_cert_error": None,
+        "tls_version": 0x0304,
+        "cipher_suite": found["cipher_suite"],
+    }
+    # Those of TLS 1.3 (RFC 8446 appendix B.4).
+    numbers = {
+        "TLS_AES_128_GCM_SHA256": 0x1301,
+        "TLS_AES_256_GCM_SHA384": 0x1302,
+        "TLS_CHACHA20_POLY1305_SHA256": 0x1303,
+    }
+    assert found["cipher_suite"] == numbers[suite]
+    ops = authority.issue_cert("ops@shop.example", common_name="ops")
+    ops.configure_cert(context)
+    with server.connect() as client:
+        found = json.loads(client.ask("GET", "/scope").body)["tls"]
+    assert found["client_cert_chain"] == [ops.cert_chain_pems[0].bytes().decode()]
+    assert "CN=ops" in found["client_cert_name"]
+
+
+def test_without_tls_there_is_no_such_extension(serve: Callable[..., Milepost], folder: Path) -> None:
+    server = serve("app:app")
+    with server.connect() as client:
+        assert json.loads(client.ask("GET", "/scope").body) == {"spec": "2.3", "tls": None}
+
+
+def leave(server: Milepost, target: str) -> None:
+    """A client that leaves in the middle of its response."""
+    with server.connect() as client:
+        client.send(request("GET", target))
+        client.head()
+        client.chunk()
+    server.count()
+
+
+def test_sending_to_a_client_that_has_gone_does_nothing(serve: Callable[..., Milepost], folder: Path) -> None:
+    server = serve("app:app")
+    leave(server, "/stream")
+    assert until(lambda: seen(server) == ["still here"])
+    assert "Traceback" not in server.errors
+
+
+def test_or_raises_an_error_that_is_no_fault(serve: Callable[..., Milepost], folder: Path) -> None:
+    server = serve("app:app", "--asgi-http-spec", "2.5")
+    with server.connect() as client:
+        assert json.loads(client.ask("GET", "/scope").body)["spec"] == "2.5"
+    leave(server, "/stream")
+    assert until(lambda: seen(server) == ["ClientDisconnected"])
+    server.stop()
+    assert "Traceback" not in server.errors
+    assert any(" end=peer-gone" in line for line in server.lines)
+
+
+def test_the_task_of_a_client_that_has_gone_can_be_cancelled(
+    serve: Callable[..., Milepost], folder: Path
+) -> None:
+    server = serve("app:app", "--disconnect-cancel")
+    leave(server, "/stream")
+    assert until(lambda: seen(server) == ["cancelled"])
+    with server.connect() as client:
+        client.send(request("GET", "/waits"))
+        assert until(lambda: seen(server)[1:] == ["begins"])
+    server.count()
+    assert until(lambda: seen(server)[2:] == ["cancelled"])
+    server.stop()
+    assert "Traceback" not in server.errors
