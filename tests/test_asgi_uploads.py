@@ -218,3 +218,61 @@ def test_a_body_over_http2_that_is_not_as_long_as_declared_breaks(serve: Callabl
         client.machine.end_stream(stream)
         client.flush()
         assert has_seen(server, "length", ["http.disconnect", 0])
+
+
+def expecting(target: str, *headers: str) -> bytes:
+    return request("POST", target, "Expect: 100-continue", *headers)
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 5", CHUNKED])
+def test_a_client_is_told_to_send_when_the_application_wants_the_body(server: Milepost, framing: str) -> None:
+    body = b"hello" if framing.startswith("Content") else chunk(b"hello") + END
+    with server.connect() as client:
+        client.send(expecting("/held?invited", framing))
+        # Nothing comes until the application asks.
+        client.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.head()
+        client.sock.settimeout(60)
+        with server.connect() as other:
+            assert other.ask("GET", "/release?invited").body == b"ok"
+        assert client.head()[0] == 100
+        client.send(body)
+        reply = client.reply()
+        assert (reply.body, reply.closes) == (b"5", False)
+        # The connection lives on.
+        assert json.loads(client.ask("GET", "/seen?nothing").body) == []
+
+
+def test_a_body_that_nobody_wants_is_not_asked_for(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(expecting("/ignores", "Content-Length: 1000000"))
+        reply = client.reply()
+        # What such a client sends next is not known.
+        assert (reply.status, reply.body, reply.closes) == (403, b"not read", True)
+        assert client.is_closed()
+
+
+def test_a_client_need_not_wait_to_be_told(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(expecting("/held?eager", "Content-Length: 5"))
+        client.send(b"hello")
+        with server.connect() as other:
+            assert other.ask("GET", "/release?eager").body == b"ok"
+        assert client.reply().body == b"5"
+        client.sock.close()
+
+
+def test_the_time_for_a_body_begins_when_it_is_wanted(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--body-timeout", "500ms")
+    with server.connect() as client:
+        client.send(expecting("/held?late", "Content-Length: 5"))
+        client.sock.settimeout(1.5)
+        with pytest.raises(TimeoutError):
+            client.head()
+        client.sock.settimeout(60)
+        with server.connect() as other:
+            assert other.ask("GET", "/release?late").body == b"ok"
+        assert client.head()[0] == 100
+        # Told, and silent.
+        assert client.reply().status == 408

@@ -150,6 +150,12 @@ impl HttpRequest {
         Ok(match self.body.next(py, self.key, loader)? {
             BodyPiece::Here(data, has_more) => Some(HttpEvent::Body(data, has_more)),
             BodyPiece::Awaited => None,
+            BodyPiece::Uninvited => {
+                if let Some(own) = self.response.assignment() {
+                    own.assignment.invite();
+                }
+                None
+            }
             BodyPiece::Broken => {
                 self.is_gone = true;
                 Some(HttpEvent::Disconnect)

@@ -42,6 +42,8 @@ pub(super) enum BodyPiece<'py> {
     Here(Bound<'py, PyBytes>, bool),
     /// It is being read.
     Awaited,
+    /// The client is to be told that it may send it.
+    Uninvited,
     /// All was given.
     Given,
     /// The rest will not come.
@@ -100,6 +102,7 @@ impl BodyReader {
             Self::Stream(stream) => match stream.take() {
                 StreamPiece::Here(data, has_more) => (PyBytes::new(py, &data), has_more),
                 StreamPiece::Awaited => return Ok(BodyPiece::Awaited),
+                StreamPiece::Uninvited => return Ok(BodyPiece::Uninvited),
                 StreamPiece::Broken => {
                     *self = Self::Given;
                     return Ok(BodyPiece::Broken);

@@ -32,6 +32,8 @@ struct StreamState {
     is_room_awaited: bool,
     /// The application takes no more: what comes is dropped.
     is_unwanted: bool,
+    /// The client sends it when it is told to (RFC 9110 section 10.1.1).
+    is_uninvited: bool,
 }
 
 /// How a body has ended.
@@ -50,6 +52,8 @@ pub enum StreamPiece {
     Here(Vec<u8>, bool),
     /// None yet; `LoopEvent::Message` follows when there is.
     Awaited,
+    /// The same, and the client is to be told that it may send the body. Once.
+    Uninvited,
     /// None any more: the client is gone, or has broken a rule.
     Broken,
 }
@@ -67,6 +71,16 @@ impl BodyStream {
         lock(&self.state)
     }
 
+    /// Driver: the client sends nothing until the application wants it.
+    pub(crate) fn await_invitation(&self) {
+        self.state().is_uninvited = true;
+    }
+
+    /// Driver: whether the client is still waiting to be told.
+    pub(crate) fn is_uninvited(&self) -> bool {
+        self.state().is_uninvited
+    }
+
     /// Event loop: it has the exchange.
     pub(crate) fn observe(&self, observer: StreamObserver) {
         self.state().observer = Some(observer);
@@ -81,7 +95,14 @@ impl BodyStream {
                 Some(BodyEnd::Broken) => StreamPiece::Broken,
                 None => {
                     state.is_piece_awaited = true;
-                    StreamPiece::Awaited
+                    let is_uninvited = std::mem::take(&mut state.is_uninvited);
+                    drop(state);
+                    if !is_uninvited {
+                        return StreamPiece::Awaited;
+                    }
+                    // The time for the body begins now.
+                    self.stream.ownership.wake();
+                    StreamPiece::Uninvited
                 }
             };
         };
@@ -134,6 +155,8 @@ impl BodyStream {
         if state.is_unwanted || piece.is_empty() {
             return;
         }
+        // A client need not wait.
+        state.is_uninvited = false;
         state.unread_bytes += piece.len();
         state.pieces.push_back(piece);
         self.notify(state);
@@ -204,6 +227,20 @@ mod tests {
         assert!(!body.takes_more());
         assert!(matches!(body.take(), StreamPiece::Here(_, true)));
         assert!(body.takes_more());
+    }
+
+    #[test]
+    fn the_first_that_wants_a_piece_invites_the_client() {
+        let body = body();
+        body.await_invitation();
+        assert!(body.is_uninvited());
+        assert_eq!(body.take(), StreamPiece::Uninvited);
+        assert!(!body.is_uninvited());
+        assert_eq!(body.take(), StreamPiece::Awaited);
+        // Nobody has to wait for an invitation.
+        body.await_invitation();
+        body.push(b"a".to_vec());
+        assert!(!body.is_uninvited());
     }
 
     #[test]

@@ -178,6 +178,11 @@ impl WriteOwnership {
         Ok(())
     }
 
+    /// Worker: what was offered to the socket is out, and was no part of the response.
+    pub(crate) fn unmark_started(&self) -> Result<(), Revoked> {
+        self.worker_step(|state| state & !STARTED).map(drop)
+    }
+
     /// Worker: the response is out (or given up), and the record is this thread's to write.
     pub(crate) fn end(&self) -> Result<(), Revoked> {
         // AWAITED stays: the driver sleeps on it, and `release` has to wake it.

@@ -112,6 +112,14 @@ pub struct Assignment {
     pub writer: ResponseWriter,
 }
 
+impl Assignment {
+    /// The application wants the body: its client is told that it may send it.
+    pub fn invite(&mut self) {
+        let keep_alive = self.exchange.head().index.keep_alive;
+        self.writer.send_continue(keep_alive);
+    }
+}
+
 impl Worker {
     pub(super) fn new(pool: &Arc<Pool>) -> Self {
         let slot = pool.shared.watchdog.as_ref().map(|watchdog| {

@@ -624,17 +624,13 @@ impl H1 {
 
     /// Hands an exchange to its pool whose body is still arriving, and waits for both of its ends.
     async fn offload_streamed(&mut self, mut exchange: Box<Exchange>) -> Step {
-        if exchange.head().index.expect_continue
-            && self.buffer.is_empty()
-            && let Err(stop) = self.invite().await
-        {
-            self.connection
-                .end_unanswered((&*exchange).into(), stop.ending);
-            return Step::Then(Then::Close);
-        }
         let connection = &self.connection;
         let input = std::mem::take(&mut self.buffer);
         let body = BodyStream::new(&self.stream);
+        let is_uninvited = exchange.head().index.expect_continue && input.is_empty();
+        if is_uninvited {
+            body.await_invitation();
+        }
         let config = connection.driver.config();
         let mut streamed = match StreamedBody::new(&mut exchange, body, config, &input) {
             Ok(streamed) => streamed,
@@ -651,7 +647,8 @@ impl H1 {
             Err(refusal) => return self.refuse(&mut (&*exchange).into(), refusal, Then::Linger),
         };
         let stream = Some(Arc::clone(&self.stream));
-        let keep_alive = exchange.head().index.keep_alive;
+        // What a client that is not asked for its body sends next is not known, until it is.
+        let keep_alive = exchange.head().index.keep_alive && !is_uninvited;
         let mut to = self.destination(stream, exchange.record.route, keep_alive);
         if connection.transport.plain_socket().is_none() {
             // The driver reads meanwhile, and a TLS session is one thread's at a time.

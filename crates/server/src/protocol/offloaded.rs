@@ -138,8 +138,10 @@ impl<'a> Offloaded<'a> {
             if is_receiving && let Poll::Ready(received) = body.poll(self.connection, context) {
                 is_receiving = false;
                 if let Err(no_body) = received {
+                    // First: an application that hears of it may end the exchange at once.
+                    let interrupted = self.break_off(no_body);
                     body.body.end(BodyEnd::Broken);
-                    if let Some(interrupted) = self.break_off(no_body) {
+                    if let Some(interrupted) = interrupted {
                         return Poll::Ready(Err(interrupted));
                     }
                 }

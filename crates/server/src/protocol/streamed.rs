@@ -44,6 +44,8 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
     let is_long = match index.body {
         // What follows a WebSocket handshake are frames.
         _ if index.is_websocket => false,
+        // Its application decides whether the client is to send it.
+        BodyFraming::Length(1..) if index.expect_continue => true,
         BodyFraming::Chunked => true,
         BodyFraming::Length(bytes) => bytes > WHOLE_BYTES_MAX,
         BodyFraming::None => false,
@@ -129,7 +131,11 @@ impl StreamedBody {
                 self.pace.hold(now);
                 return Poll::Pending;
             }
-            self.pace.resume(now);
+            let is_uninvited = self.body.is_uninvited();
+            match is_uninvited {
+                true => self.pace.hold(now),
+                false => self.pace.resume(now),
+            }
             let mut scratch = connection.driver.take_scratch();
             let read = connection.transport.poll_read(context, &mut scratch.input);
             let decoded = match read {
@@ -145,6 +151,7 @@ impl StreamedBody {
             connection.driver.put_scratch(scratch);
             match (decoded, read) {
                 (Some(decoded), _) => decoded?,
+                (None, Poll::Pending) if is_uninvited => return Poll::Pending,
                 (None, Poll::Pending) => return self.poll_pace(connection, context),
                 (None, Poll::Ready(Ok(_))) => return Poll::Ready(Err(Woken::End.stop().into())),
                 (None, Poll::Ready(Err(_))) => {

@@ -126,6 +126,8 @@ pub(super) struct Sink {
     pub(super) scratch: Option<Box<SendBuffers>>,
     /// Bytes that the socket took from this thread.
     pub(super) sent_bytes: u64,
+    /// Something of the response was offered to the socket: the driver cannot answer in place of this thread.
+    is_started: bool,
     /// The driver sends the rest and ends the exchange.
     pub(super) is_queued: bool,
     /// Nothing more reaches the client, which was found gone or was given up. The driver ends a queued response
@@ -140,6 +142,7 @@ impl Sink {
         self.rate = None;
         self.head = None;
         self.sent_bytes = 0;
+        self.is_started = false;
         self.is_queued = false;
         self.is_closed = false;
     }
@@ -196,6 +199,27 @@ impl Sink {
         }
     }
 
+    /// `100 Continue`, of HTTP/1. It is no part of the response: behind it the driver can still answer.
+    pub(super) fn push_continue(&mut self, keep_alive: bool, memory: &Arc<ReplyMemory>) {
+        if self.to.encoding != Encoding::Http1 {
+            return;
+        }
+        self.to.keep_alive = keep_alive;
+        let sent_bytes = self.sent_bytes;
+        let frame = Frame {
+            before: [http::CONTINUE_100, b""],
+            data: Data::NOTHING,
+            after: b"",
+        };
+        self.offer(frame, memory);
+        self.sent_bytes = sent_bytes;
+        if let Some(stream) = self.to.stream.as_ref().filter(|_| !self.is_queued) {
+            stream.set_sent_bytes(sent_bytes);
+            self.is_started = false;
+            self.is_closed |= stream.ownership.unmark_started().is_err();
+        }
+    }
+
     /// Whether this thread may write to the socket now, if it has one.
     fn is_direct(&self) -> bool {
         let is_limited = match self.rate {
@@ -211,13 +235,14 @@ impl Sink {
         let Some(socket) = self.to.direct.as_ref().filter(|_| is_direct) else {
             return Offered::default();
         };
-        // The client may have a part of the response from here on. A call that sent nothing was the last one.
-        if let Some(stream) = self.to.stream.as_ref().filter(|_| self.sent_bytes == 0)
+        // The client may have a part of the response from here on.
+        if let Some(stream) = self.to.stream.as_ref().filter(|_| !self.is_started)
             && stream.ownership.mark_started().is_err()
         {
             self.is_closed = true;
             return Offered::default();
         }
+        self.is_started = true;
         // The kernel copies and walks empty buffers too.
         let mut buffers = [IoSlice::new(&[]); BUFFERS_MAX];
         let mut buffers_len = 0;

@@ -207,6 +207,15 @@ impl ResponseWriter {
         self.0.sink.push_interim(fields);
     }
 
+    /// Tells the client of an HTTP/1 connection that it may send its body; afterwards the connection lives on, if
+    /// `keep_alive` says so. Not once the head is sent.
+    pub(crate) fn send_continue(&mut self, keep_alive: bool) {
+        let inner = &mut *self.0;
+        if !inner.is_open() {
+            inner.sink.push_continue(keep_alive, &inner.memory);
+        }
+    }
+
     /// Sends the head although there is no byte of the body yet. The body is not compressed.
     pub fn open_stream(&mut self) -> Taken {
         let inner = &mut *self.0;
