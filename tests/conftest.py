@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,15 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Milepost]]:
             return stack.enter_context(Milepost(tmp_path, *arguments, **options))  # type: ignore[arg-type]
 
         yield start
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Any:
+    """An authority of certificates; skipped for an interpreter for which there is no `cryptography`."""
+    pytest.importorskip("trustme", exc_type=ImportError)
+    from certificates import Authority
+
+    return Authority(tmp_path)
 
 
 @pytest.fixture

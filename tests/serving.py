@@ -24,7 +24,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from raw import Client
 
@@ -33,6 +36,13 @@ COMMAND = Path(sys.executable).parent / "milepost"
 # Generous: it only bounds how long a broken server can hold up the tests. What takes a second on a machine
 # of its own may take ten on one that is shared.
 DEADLINE_S = 60
+
+
+#: Event loops; uvloop is skipped, visibly, where it cannot be installed.
+LOOPS = [
+    "asyncio",
+    pytest.param("uvloop", marks=pytest.mark.skipif(find_spec("uvloop") is None, reason="needs uvloop")),
+]
 
 
 @functools.cache

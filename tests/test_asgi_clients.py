@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trustme
 
 from raw import request
 from serving import Milepost, until
@@ -66,7 +65,7 @@ def seen(server: Milepost) -> list[str]:
 
 
 def test_the_scope_has_the_facts_of_tls(serve: Callable[..., Milepost], folder: Path) -> None:
-    authority = trustme.CA()
+    authority = pytest.importorskip("trustme", exc_type=ImportError).CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     own = authority.issue_cert("localhost")
     own.private_key_pem.write_to_path(folder / "key.pem")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client
-from serving import Milepost, until
+from serving import LOOPS, Milepost, until
 
 pytest.importorskip("starlette")
 
@@ -290,7 +290,7 @@ APPS = {
 }
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("framework", APPS)
 def test_a_framework_is_served_unmodified(serve, tmp_path: Path, framework: str, loop: str) -> None:
     pytest.importorskip(framework)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from raw import Client, CutShort, chunked, request
-from serving import APPS, Milepost, until
+from serving import APPS, LOOPS, Milepost, until
 
 SECRET = "a secret of the zoo"
 
 
-@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+@pytest.fixture(scope="module", params=LOOPS)
 def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Milepost]:
     folder = tmp_path_factory.mktemp("asgi")
     arguments = ["asgi_zoo:app", "--app-dir", str(APPS), "--loop", request.param, "--body-memory-max", "128K"]

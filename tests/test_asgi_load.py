@@ -12,7 +12,7 @@ import pytest
 
 from benching import bench
 from raw import request
-from serving import tables, until
+from serving import LOOPS, tables, until
 from supervising import Supervised
 
 # `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop for long.
@@ -77,7 +77,7 @@ async def app(scope, receive, send):
 OPEN = tables("pool_rule", {"pool": "default", "path": "/open", "class": "health"})
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def loaded(
     tmp_path: Path, supervise: Callable[..., Supervised], request: pytest.FixtureRequest
 ) -> Callable[..., Supervised]:

@@ -7,11 +7,11 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from http2 import Http2
 
-from certificates import Authority
 from raw import Client, CutShort, request
 from serving import APPS, Milepost, run, until
 from supervising import Supervised, calling
@@ -330,8 +330,7 @@ def test_an_overdue_stream_is_cut(serve) -> None:
             client.chunk()
 
 
-def test_over_tls(serve: Callable[..., Milepost], tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+def test_over_tls(serve: Callable[..., Milepost], tmp_path: Path, authority: Any) -> None:
     server = serve(*ZOO, *authority.flags("server", "localhost"), tls=authority.context())
     with server.connect() as client:
         scope = json.loads(client.ask("GET", "/scope").body)["scope"]
@@ -348,8 +347,7 @@ def test_over_tls(serve: Callable[..., Milepost], tmp_path: Path) -> None:
             assert until(lambda: ask_seen(other, "tls")[1:2] == ["http.disconnect"])
 
 
-def test_over_http_2(serve: Callable[..., Milepost], tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+def test_over_http_2(serve: Callable[..., Milepost], tmp_path: Path, authority: Any) -> None:
     context = authority.context()
     context.set_alpn_protocols(["h2"])
     server = serve(*ZOO, *authority.flags("server", "localhost"), tls=context)
@@ -363,7 +361,7 @@ def test_over_http_2(serve: Callable[..., Milepost], tmp_path: Path) -> None:
             ["bytes:x-more", "bytes:2"],
             ["bytes:cookie", "bytes:a=1; b=2"],
         ]
-        assert sorted(scope["extensions"]) == ["http.response.early_hint", "http.response.pathsend"]
+        assert sorted(scope["extensions"]) == ["http.response.early_hint", "http.response.pathsend", "tls"]
         hinted = client.ask("/hint")
         assert hinted.interim == [(103, [("link", "</a.css>; rel=preload")])]
         assert client.ask("/stream?count=3").body == b"x" * 15

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from http2 import Http2
 
-from certificates import Authority
 from raw import CutShort, request
 from serving import APPS, Milepost, until
 
@@ -36,7 +35,7 @@ def has_seen(server: Milepost, name: str, thing: object) -> bool:
 def server(serve: Callable[..., Milepost], request: pytest.FixtureRequest, tmp_path: Path) -> Milepost:
     if request.param == "plain":
         return serve(*ZOO)
-    authority = Authority(tmp_path)
+    authority = request.getfixturevalue("authority")
     return serve(*ZOO, *authority.flags("server", "localhost"), tls=authority.context())
 
 

@@ -16,13 +16,13 @@ import pytest
 from frames import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, frame, handshake
 
 from raw import Client
-from serving import APPS, Milepost, until
+from serving import APPS, LOOPS, Milepost, until
 from supervising import Supervised
 
 ZOO = ("websocket_zoo:app", "--app-dir", str(APPS))
 
 
-@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+@pytest.fixture(scope="module", params=LOOPS)
 def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Milepost]:
     folder = tmp_path_factory.mktemp("websocket")
     arguments = ["--loop", request.param, "--ws-max-size", "1M", "--ws-close-timeout", "300ms"]

@@ -11,7 +11,7 @@ import pytest
 from frames import TEXT, WebSocket, handshake
 
 from raw import Client
-from serving import Milepost, until
+from serving import LOOPS, Milepost, until
 
 STARLETTE = """
 from starlette.applications import Starlette
@@ -236,7 +236,7 @@ DENIED = {"starlette": 401, "fastapi": 401, "quart": 401}
 FAILED = {"litestar": 4500, "quart": 1000}
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("framework", APPS)
 def test_a_framework_has_its_connections(serve, tmp_path: Path, framework: str, loop: str) -> None:
     pytest.importorskip(framework)

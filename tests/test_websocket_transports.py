@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import frames
 import h2.settings
 from frames import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, frame
 from http2 import Http2
 
-from certificates import Authority
 from serving import APPS, Milepost, until
 
 ZOO = ("websocket_zoo:app", "--app-dir", str(APPS))
@@ -27,8 +27,7 @@ def seen(server: Milepost, name: str) -> list[object]:
     return ask()
 
 
-def test_messages_pass_tls(serve: Callable[..., Milepost], tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+def test_messages_pass_tls(serve: Callable[..., Milepost], tmp_path: Path, authority: Any) -> None:
     server = serve(*ZOO, *authority.flags("server", "localhost"), tls=authority.context())
     with server.connect() as client:
         connection = WebSocket(client, "/echo?tls")
