@@ -126,9 +126,9 @@ impl StepWatch {
             Some(_) => self.limit,
             None => self.limit.max(OTHERS_LIMIT),
         };
-        let limits =
+        let mut limits =
             std::iter::once(least).chain(REPEATS.into_iter().filter(|limit| *limit > least));
-        Some(running.since.plus(limits.skip(reports).next()?))
+        Some(running.since.plus(limits.nth(reports)?))
     }
 }
 
