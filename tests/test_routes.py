@@ -267,6 +267,17 @@ def test_faults_of_applications_are_named(several: Path) -> None:
     assert "chat:app for /files/live and /ws, ASGI on an event loop" in good.stdout
 
 
+def test_only_pools_of_threads_have_a_size(several: Path, supervise: Callable[..., Supervised]) -> None:
+    server = supervise(app="shop:app", toml=ROUTES)
+    assert "pool `chat` has no threads: an event loop runs its requests" in server.refused(
+        "scale", "--pool", "chat", "--threads", "2"
+    )
+    server.done("scale", "--pool", "others", "--threads", "3")
+    (process,) = server.processes()
+    sizes = {pool["name"]: pool["threads_max"] for pool in process["pools"]}
+    assert sizes == {"default": 4, "others": 3, "chat": 1, "api": 1}
+
+
 def test_preloaded_applications_are_forked_with_all_others(
     several: Path, supervise: Callable[..., Supervised]
 ) -> None:

@@ -26,6 +26,19 @@ impl Supervisor<'_> {
             Ok(pool) => pool,
             Err(failure) => return self.refuse(Some(client), failure),
         };
+        let app = serving.config.pools[pool].app;
+        let of_serving = self
+            .processes
+            .iter()
+            .filter(|one| one.generation == serving.id);
+        let mut event_loops = of_serving.filter_map(|one| one.event_loops.get(app));
+        if event_loops.any(Option::is_some) {
+            let failure = Failure::new(format!(
+                "scale: pool `{name}` has no threads: an event loop runs its requests"
+            ));
+            let hint = "`--processes N` uses more processors; `asgi_concurrency` bounds the requests inside";
+            return self.refuse(Some(client), failure.with_hint(hint));
+        }
         serving.reshape(pool, threads.0, threads.1);
         let number = self.answers.next_number();
         let (id, order) = (
