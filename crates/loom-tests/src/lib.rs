@@ -192,7 +192,7 @@ mod tests {
         loop {
             wakeup.begin_look();
             loop {
-                match queue.poll(&parker, &mut None, || NOW) {
+                match queue.poll(&parker, None, &mut None, || NOW) {
                     Polled::Taken(taken) => all.push(taken.item),
                     Polled::Nothing => break,
                     Polled::Closed => {

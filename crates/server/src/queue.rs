@@ -277,25 +277,29 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the next item for a thread that sleeps elsewhere. Without one, the signal of `parker` is called once, when
-    /// there may be one.
+    /// Takes the next item for a thread that sleeps elsewhere, `only` of this class and those before it where that is said.
+    /// Without one, the signal of `parker` is called once, when there may be one.
     pub(crate) fn poll(
         &self,
         parker: &Arc<Parker>,
+        only: Option<Class>,
         ran: &mut Option<Nanos>,
         clock: impl Fn() -> Stamp,
     ) -> Polled<T> {
         let early = (self.len() > 0).then(&clock);
         let mut state = self.lock();
         state.ran(ran);
-        if !state.line.is_empty()
-            && let Some((taken, is_short)) = state.next(early.unwrap_or_else(&clock))
-        {
+        // The classes before it come first, too.
+        let has_one = match only {
+            None => !state.line.is_empty(),
+            Some(class) => state.line.waiting(class).ahead > 0,
+        };
+        if has_one && let Some((taken, is_short)) = state.next(early.unwrap_or_else(&clock)) {
             drop(state);
             self.left(is_short);
             return Polled::Taken(taken);
         }
-        if state.closed {
+        if state.closed && (only.is_none() || state.line.is_empty()) {
             return Polled::Closed;
         }
         // Under the lock that `push` takes: an item is either seen above, or finds this parker.
@@ -611,9 +615,13 @@ mod tests {
     }
 
     fn push(queue: &Queue<u32>, item: u32, queued: Stamp) {
+        push_as(Class::Normal, queue, item, queued);
+    }
+
+    fn push_as(class: Class, queue: &Queue<u32>, item: u32, queued: Stamp) {
         let entry = Entry {
             item,
-            class: Class::Normal,
+            class,
             queued,
             before: Nanos::ZERO,
         };
@@ -655,6 +663,32 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_wants_nothing_else_takes_questions_about_health() {
+        let queue = queue(1);
+        let parker = Arc::new(Parker::signalling(|| {}));
+        let poll = |only| match queue.poll(&parker, only, &mut None, || Stamp(10)) {
+            Polled::Taken(taken) => Some(taken.item),
+            Polled::Nothing => None,
+            Polled::Closed => panic!("it is open, or has an item"),
+        };
+        for number in 0..2 {
+            assert_eq!(queue.admit(|_, _| Ok::<(), ()>(())), Ok(()));
+            push(&queue, number, Stamp(9));
+        }
+        assert_eq!(poll(Some(Class::Health)), None);
+        assert_eq!(queue.admit(|_, _| Ok::<(), ()>(())), Ok(()));
+        push_as(Class::Health, &queue, 7, Stamp(9));
+        assert_eq!(poll(Some(Class::Health)), Some(7));
+        assert_eq!(poll(Some(Class::Health)), None);
+        // Its end comes when all are taken.
+        queue.lock().closed = true;
+        assert_eq!(poll(Some(Class::Health)), None);
+        assert_eq!((poll(None), poll(None)), (Some(0), Some(1)));
+        let last = queue.poll(&parker, Some(Class::Health), &mut None, || Stamp(10));
+        assert!(matches!(last, Polled::Closed));
+    }
+
+    #[test]
     fn a_thread_that_sleeps_elsewhere_is_signalled_once() {
         let signals = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&signals);
@@ -662,7 +696,7 @@ mod tests {
             counted.fetch_add(1, Ordering::Relaxed);
         }));
         let queue = queue(1);
-        let poll = || queue.poll(&parker, &mut None, || Stamp(10));
+        let poll = || queue.poll(&parker, None, &mut None, || Stamp(10));
         // Asked twice it is there once.
         assert!(matches!(poll(), Polled::Nothing));
         assert!(matches!(poll(), Polled::Nothing));

@@ -72,7 +72,7 @@ struct LookState {
     is_due: bool,
     /// The loop calls `look_for_room` after a while, without a wake-up.
     is_delayed: bool,
-    /// The last look has left exchanges in their queues.
+    /// The last look has left exchanges in their queues, because too many are inside.
     is_full: bool,
     /// No exchange will come any more.
     is_closed: bool,
@@ -260,7 +260,13 @@ impl AsgiLoop {
                     locked(&self.look).is_full = true;
                     break;
                 }
-                LoopTake::LogFull | LoopTake::Behind => {
+                LoopTake::Behind => {
+                    // One that leaves makes room, too.
+                    locked(&self.look).is_full = true;
+                    self.look_later(this)?;
+                    break;
+                }
+                LoopTake::LogFull => {
                     self.look_later(this)?;
                     break;
                 }

@@ -26,6 +26,7 @@ use config::typed::Concurrency;
 use files::Reply;
 use ipc::stats::EventLoopStats;
 use logging::Level;
+use queueing::Class;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::worker::{HAS_STREAM, Responder};
@@ -232,11 +233,13 @@ impl LoopWorker {
         if self.waits_for_log() {
             return LoopTake::LogFull;
         }
+        // As many are inside as may be: only questions about health may begin.
+        let only = (self.inside >= self.allowed()).then_some(Class::Health);
         let mut is_closed = true;
         for _ in 0..self.pools.len() {
             let pool = self.next;
             self.next = (self.next + 1) % self.pools.len();
-            match self.take_from(pool) {
+            match self.take_from(pool, only) {
                 Some(LoopTake::Closed) => {}
                 Some(taken) => return taken,
                 None => is_closed = false,
@@ -281,14 +284,14 @@ impl LoopWorker {
     }
 
     /// `None`: this pool has nothing now.
-    fn take_from(&mut self, index: usize) -> Option<LoopTake> {
+    fn take_from(&mut self, index: usize, only: Option<Class>) -> Option<LoopTake> {
         loop {
             let LoopPool {
                 responder,
                 parker,
                 ran,
             } = &mut self.pools[index];
-            let polled = responder.pool.queue.poll(parker, ran, telemetry::now);
+            let polled = responder.pool.queue.poll(parker, only, ran, telemetry::now);
             let taken = match polled {
                 Polled::Taken(taken) => taken,
                 Polled::Nothing => return None,
