@@ -312,8 +312,8 @@ fn refuses_a_damaged_segment() {
     check(&|bytes| bytes[0] ^= 1, "there is none");
     check(&|bytes| bytes[8] += 1, "another version has made it");
     check(&|bytes| bytes[16] ^= 1, "another version has made it");
-    check(&|bytes| bytes[47] = 0xff, "its header is too long");
-    check(&|bytes| bytes[48] = b'[', "its header is damaged");
+    check(&|bytes| bytes[55] = 0xff, "its header is too long");
+    check(&|bytes| bytes[56] = b'[', "its header is damaged");
     let four_routes = |bytes: &mut Vec<u8>| {
         let (two, four) = (br#"["none","app"]"#, br#"["","","","" ]"#);
         let mut places = bytes.windows(two.len());
@@ -449,7 +449,7 @@ fn the_status_page_shows_quantiles() {
             r#""timeouts":{{"handshake":0,"head":0,"body":0,"send":0,"idle":0,"evicted_idle":1,"memory":0}},"#,
             r#""connections":{{"idle":0,"handshaking":0,"reading":0,"spooling":0,"in_pool":0,"sending":0,"websocket":0,"closing":1}}}}],"#,
             r#""waiting":{{}},"log":[],"#,
-            r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"#,
+            r#""pool":{{{pool}}},"pools":[{{"name":"default",{pool}}}],"event_loop":null,"#,
             r#""handshakes":{{"full":0,"resumed":0,"failed":0,"refused":0,"mean_cpu_seconds":0.0}},"certificates":[],"#,
             r#""routes":[{{"route":"app","none":0,"1xx":0,"2xx":1,"3xx":0,"4xx":0,"5xx":0,"#,
             r#""incomplete":0,"sent_bytes":100,"seconds":{{"receive":{none},"queue":{none},"run":{five},"#,
