@@ -5,10 +5,10 @@
 
 use std::io;
 
-use rustix::net::{SendFlags, send};
 use telemetry::Stamp;
 
 use super::connection::{Connection, ConnectionState};
+use super::send::send_bytes;
 use super::{Burst, EventLoop};
 use crate::engine::Fault;
 use crate::engine::http2::{ConnectionEnd, Http2Client, StreamEnd};
@@ -105,10 +105,8 @@ impl EventLoop<'_> {
             return Ok(());
         };
         while http2.has_output() {
-            let sent = http2.write(|bytes| match &mut connection.tls {
-                Some(tls) => tls.send(socket, bytes),
-                None => Ok(send(socket, bytes, SendFlags::NOSIGNAL)?),
-            });
+            let tls = &mut connection.tls;
+            let sent = http2.write(|bytes| send_bytes(tls, socket, bytes));
             match sent {
                 Ok(bytes) => self.tally.sent(bytes, at),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

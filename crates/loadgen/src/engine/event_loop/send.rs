@@ -1,7 +1,7 @@
 //! The way out: connections are begun, requests are sent, connections are ended.
 
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -464,6 +464,18 @@ impl<'a> EventLoop<'a> {
             connection.is_queued = true;
             self.idle.push_back(place);
         }
+    }
+}
+
+/// Gives the socket bytes, under TLS where there is any: how many it takes.
+pub(super) fn send_bytes(
+    tls: &mut Option<Box<tls::TlsConnection>>,
+    socket: &OwnedFd,
+    bytes: &[u8],
+) -> io::Result<usize> {
+    match tls {
+        Some(tls) => tls.send(socket, bytes),
+        None => Ok(send(socket, bytes, SendFlags::NOSIGNAL)?),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use rustix::net::{SendFlags, send};
 use telemetry::Stamp;
 
 use super::EventLoop;
 use super::connection::ConnectionState;
+use super::send::send_bytes;
 use crate::engine::Fault;
 use crate::engine::websocket::{Message, WebSocketClient};
 use crate::outcome::Failure;
@@ -121,9 +121,6 @@ impl EventLoop<'_> {
         let Some(socket) = &connection.socket else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        match &mut connection.tls {
-            Some(tls) => tls.send(socket, bytes),
-            None => Ok(send(socket, bytes, SendFlags::NOSIGNAL)?),
-        }
+        send_bytes(&mut connection.tls, socket, bytes)
     }
 }
