@@ -46,6 +46,11 @@ impl Check<'_> {
             config.pool_rules.iter().all(is_known),
             "a rule without its pool"
         );
+        let apps_len = config.apps.len().max(1);
+        assert!(
+            config.pools.iter().all(|pool| pool.app < apps_len),
+            "a pool without its application"
+        );
         config.slow_pool = self.slow_pool(draft, &config.pools);
         self.idle_pools(config);
     }
@@ -134,7 +139,10 @@ impl Check<'_> {
                 pool: pool.unwrap_or(0),
                 class: value.class.unwrap_or_default(),
             };
-            if rules.iter().any(|other| fit_alike(other, &rule)) {
+            // Rules count within the application of their pool.
+            let app = |rule: &PoolRule| pools[rule.pool].app;
+            let is_before = |other: &PoolRule| app(other) == app(&rule) && fit_alike(other, &rule);
+            if rules.iter().any(is_before) {
                 let text = "a rule that never counts: one before it takes the same requests";
                 self.statement(origin, text, "leave out one of them");
             }

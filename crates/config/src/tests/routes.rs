@@ -103,6 +103,19 @@ fn an_application_is_loaded_once_for_all_of_its_routes() {
 }
 
 #[test]
+fn the_same_requests_may_have_a_rule_in_each_application() {
+    let toml = "
+        pool = [{ name = 'live' }]
+        route = [{ host = 'live.example', app = 'chat:app', pool = 'live' }]
+        pool_rule = [{ pool = 'default', path = '/health', class = 'health' },
+          { pool = 'live', path = '/health', class = 'health' }]
+    ";
+    let loaded = good(toml, &[], &[("app", "shop:app")]);
+    assert_eq!(loaded.config.pool_rules.len(), 2);
+    assert_eq!(loaded.notes, Vec::<String>::new());
+}
+
+#[test]
 fn routes_are_enough_to_serve() {
     let toml = "# app = none\n[[route]]\npath = '/ws'\napp = 'chat:app'\n[[route]]\npath = '/api'\napp = 'api:app'";
     let config = good(toml, &[], &[]).config;
