@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{BodyDecoder, BodyFraming};
+use http::{BodyDecoder, BodyFraming, Version};
 use ipc::stats::Timeout;
 use queueing::Pace;
 use telemetry::Stamp;
@@ -44,8 +44,10 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
     let is_long = match index.body {
         // What follows a WebSocket handshake are frames.
         _ if index.is_websocket => false,
-        // Its application decides whether the client is to send it.
-        BodyFraming::Length(1..) if index.expect_continue => true,
+        // Its application decides whether the client is to send it. Over HTTP/2 no client is told.
+        BodyFraming::Length(1..) if index.expect_continue && index.version == Version::Http11 => {
+            true
+        }
         BodyFraming::Chunked => true,
         BodyFraming::Length(bytes) => bytes > WHOLE_BYTES_MAX,
         BodyFraming::None => false,
