@@ -130,23 +130,19 @@ def test_health_checks_pass_a_full_loop(loaded: Callable[..., Supervised]) -> No
         client.sock.close()
 
 
-def test_under_overload_requests_wait_for_a_second_and_no_longer(
+def test_under_overload_no_request_waits_for_the_whole_queue_timeout(
     loaded: Callable[..., Supervised], tmp_path: Path
 ) -> None:
+    # The run is over long before `queue_timeout` (30 s): what expires has waited for the time under overload.
     server = loaded()
     more = ("--rate", "250", "--duration", "4s", "-c", "1000")
     done = bench(tmp_path, *more, f"{server.url}/burn", code=None)
-    answered = sum(done.counts["statuses"].values())
-    server.count(answered)
-    assert server.stop() == 0
-    served = [line for line in server.lines if '" 200 ' in line]
-    waits = [float(line.split(" queue=")[1].split(" ")[0]) for line in server.lines if '" 200 ' in line]
-    assert done.counts["statuses"].get("503", 0) > 50, done.counts
-    # As much as before is answered: a hundred a second, on a machine of its own.
-    assert len(served) > 100
-    # Who is served has not waited beyond the limit, and what was begun at a time.
-    assert max(waits) < 3, sorted(waits)[-5:]
-    assert any("cause=waited" in line or "waited" in line for line in server.lines if '" 503 ' in line)
+    statuses = done.counts["statuses"]
+    server.count(sum(statuses.values()))
+    (pool,) = server.processes()[0]["pools"]
+    assert pool["expired"] > 0, (pool, statuses)
+    assert statuses["503"] == pool["expired"] + pool["refused"] + pool["shed"]
+    assert statuses["200"] == pool["completed"] > 0
 
 
 def test_a_loop_that_hangs_shows_while_it_does(loaded: Callable[..., Supervised], tmp_path: Path) -> None:

@@ -173,6 +173,19 @@ def test_a_lifespan_that_fails_ends_those_before_it(several: Path) -> None:
     assert (several / "notes").read_text() == "chat starts\napi starts\nchat ends\n"
 
 
+def test_an_application_that_does_not_end_holds_no_failed_start_up(several: Path) -> None:
+    chat = (several / "chat.py").read_text()
+    assert 'note("ends")' in chat
+    never = "import asyncio\n        await asyncio.Event().wait()"
+    (several / "chat.py").write_text(chat.replace('note("ends")', never))
+    (several / "api.broken").touch()
+    (several / "milepost.toml").write_text("app = 'shop:app'\nlifespan_timeout = '300ms'\n" + ROUTES)
+    done = run(several, "serve", "--config", "milepost.toml", "--bind", "127.0.0.1:0")
+    assert done.returncode == 2
+    assert "the shutdown of `chat:app` took longer than 0.3 s" in done.stderr
+    assert "the startup of `api:app` failed: no database" in done.stderr
+
+
 def test_a_blocked_loop_holds_no_worker(several: Path, serve: Callable[..., Milepost]) -> None:
     os.mkfifo(several / "gate")
     server = start(serve)

@@ -58,6 +58,7 @@ impl AppHost for Host {
     }
 
     fn load(&self, apps: &[App], facts: &[AppFacts]) -> Result<Vec<Arc<dyn Handler>>, Failure> {
+        assert_eq!(apps.len(), facts.len(), "an application without its facts");
         Python::attach(|py| {
             forget_handover(py).map_err(|error| import::fault(HANDOVER, error))?;
             let loaded = apps.iter().map(|app| import::load(py, app));

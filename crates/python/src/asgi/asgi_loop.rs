@@ -29,8 +29,8 @@ const BEGUN_LEN_MAX: usize = 32;
 const LOOK_MAX: Nanos = Nanos(1_000_000);
 /// How often the threads of the application are counted.
 const THREADS_LOOK: Nanos = Nanos(1_000_000_000);
-/// How often is looked whether a log has room, and whether the loop keeps up.
-const LATER: Nanos = Nanos(10_000_000);
+/// After such a time the loop looks again for room in a log, or whether it keeps up.
+const LOOK_DELAY: Nanos = Nanos(10_000_000);
 
 /// The server's side of an event loop.
 #[pyclass(module = "milepost._milepost", name = "AsgiLoop", frozen)]
@@ -70,7 +70,7 @@ struct LoopCalls {
 struct LookState {
     /// The loop calls `look` again without a wake-up.
     is_due: bool,
-    /// The loop calls `look_for_room` after a while, without a wake-up.
+    /// The loop calls `look_after_delay` after a while, without a wake-up.
     is_delayed: bool,
     /// The last look has left exchanges in their queues, because too many are inside.
     is_full: bool,
@@ -215,11 +215,11 @@ impl AsgiLoop {
         if std::mem::replace(&mut locked(&self.look).is_delayed, true) {
             return Ok(());
         }
-        self.worker().await_look_in(LATER);
+        self.worker().await_look_in(LOOK_DELAY);
         let py = this.py();
-        let look = this.getattr(intern!(py, "look_for_room"))?;
+        let look = this.getattr(intern!(py, "look_after_delay"))?;
         let call_later = self.calls.call_later.bind(py);
-        call_later.call1((LATER.as_secs_f64(), look)).map(drop)
+        call_later.call1((LOOK_DELAY.as_secs_f64(), look)).map(drop)
     }
 
     fn look_now(&self, this: &Bound<'_, Self>) -> PyResult<()> {
@@ -245,7 +245,10 @@ impl AsgiLoop {
             }
         }
         let began = telemetry::now();
-        self.count_threads(this, began)?;
+        // No request waits for these numbers, or fails with them.
+        if let Err(error) = self.count_threads(this, began) {
+            error.write_unraisable(this.py(), None);
+        }
         for begun in 0.. {
             let is_over = begun % 8 == 7 && telemetry::now().since(began) > LOOK_MAX;
             if begun == BEGUN_LEN_MAX || is_over {
@@ -436,7 +439,7 @@ impl AsgiLoop {
     }
 
     /// The log may have room, or the loop keep up.
-    fn look_for_room(this: &Bound<'_, Self>) -> PyResult<()> {
+    fn look_after_delay(this: &Bound<'_, Self>) -> PyResult<()> {
         locked(&this.get().look).is_delayed = false;
         this.get().look_now(this)
     }

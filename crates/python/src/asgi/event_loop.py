@@ -85,16 +85,19 @@ def start(loop, applications, mode, timeout):
             try:
                 loop.run_until_complete(lifespan.startup(mode, timeout))
             except Fault:
-                shutdown(loop, lifespans, lambda text: print(f"milepost: {text}", file=sys.stderr))
+                shutdown(loop, lifespans, lambda text: print(f"milepost: {text}", file=sys.stderr), timeout)
                 raise
         lifespans.append(lifespan)
     return lifespans
 
 
-def shutdown(loop, lifespans, log):
-    """The end of each lifespan, of the last one first."""
+def shutdown(loop, lifespans, log, timeout=None):
+    """The end of each lifespan, of the last one first. Without a timeout the caller bounds it."""
     for lifespan in reversed(lifespans):
-        loop.run_until_complete(lifespan.shutdown(log))
+        try:
+            loop.run_until_complete(asyncio.wait_for(lifespan.shutdown(log), timeout))
+        except asyncio.TimeoutError:
+            log(f"the shutdown of {lifespan.name} took longer than {timeout:g} s")
 
 
 def run(loop, server, lifespans):
