@@ -6,6 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::request_task::RequestTask;
@@ -99,15 +100,10 @@ impl Wait {
                 ));
             }
             WaitState::Waiting(iterator) => {
-                let next = iterator.bind(py).call_method0("__next__");
-                match next {
+                if let Step::Waits(future) = advance(iterator.bind(py))? {
                     // Woken by something else.
-                    Ok(future) => {
-                        self.set(WaitState::Waiting(iterator));
-                        return Ok(Some(future.unbind()));
-                    }
-                    Err(error) if error.is_instance_of::<PyStopIteration>(py) => {}
-                    Err(error) => return Err(error),
+                    self.set(WaitState::Waiting(iterator));
+                    return Ok(Some(future.unbind()));
                 }
             }
         }
@@ -115,7 +111,8 @@ impl Wait {
         match self.awaited {
             Awaited::Event => {
                 if let Some(event) = RequestTask::next_event(request)? {
-                    return Err(PyStopIteration::new_err((event.unbind(),)));
+                    // No tuple: nothing has to be made of an event that is a dict (`PyErr_SetObject`).
+                    return Err(PyStopIteration::new_err(event.unbind()));
                 }
             }
             Awaited::Room => {
@@ -125,8 +122,11 @@ impl Wait {
             }
         }
         let future = RequestTask::wait(request, self.awaited)?;
-        let iterator = future.call_method0("__await__")?;
-        let first = iterator.call_method0("__next__")?;
+        // What `__await__` gives as well.
+        let iterator = future.try_iter()?.into_any();
+        let Step::Waits(first) = advance(&iterator)? else {
+            unreachable!("a new future is not done");
+        };
         self.set(WaitState::Waiting(iterator.unbind()));
         Ok(Some(first.unbind()))
     }
@@ -172,6 +172,28 @@ impl Wait {
 
     fn close(&self, py: Python<'_>) {
         self.end(py);
+    }
+}
+
+/// A step of a coroutine, or of what iterates like one.
+pub(super) enum Step<'py> {
+    /// It waits for this.
+    Waits(Bound<'py, PyAny>),
+    Returns,
+}
+
+/// Has a coroutine go on. Its end needs no exception.
+pub(super) fn advance<'py>(steps: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+    let py = steps.py();
+    let (nothing, mut result) = (py.None(), std::ptr::null_mut());
+    // SAFETY: attached; a live iterator, `None`, and a place for a reference that is then ours.
+    let sent = unsafe { ffi::PyIter_Send(steps.as_ptr(), nothing.as_ptr(), &raw mut result) };
+    // SAFETY: an owned reference, or null where the step has raised.
+    let result = unsafe { Bound::from_owned_ptr_or_opt(py, result) };
+    match (sent, result) {
+        (ffi::PySendResult::PYGEN_NEXT, Some(on)) => Ok(Step::Waits(on)),
+        (ffi::PySendResult::PYGEN_RETURN, _) => Ok(Step::Returns),
+        _ => Err(PyErr::fetch(py)),
     }
 }
 

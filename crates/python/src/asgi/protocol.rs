@@ -166,6 +166,20 @@ impl ProtocolKind {
     }
 }
 
+impl ApplicationEvent<'_> {
+    /// Whether the exchange may be handed over with it. Messages of a WebSocket connection never are the end of one.
+    pub(super) fn may_end_exchange(&self) -> bool {
+        match self {
+            Self::Http(HttpSend::Start(start)) => start.is_event_stream,
+            Self::Http(_) => true,
+            Self::WebSocket(send) => !matches!(
+                send,
+                WebSocketSend::Text(_) | WebSocketSend::Binary(_) | WebSocketSend::Close { .. }
+            ),
+        }
+    }
+}
+
 impl<'py> ClientEvent<'py> {
     pub(super) fn to_dict(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match self {

@@ -19,7 +19,7 @@ use telemetry::Stamp;
 
 use super::ClientDisconnected;
 use super::asgi_loop::AsgiLoop;
-use super::awaitable::{Awaited, Wait};
+use super::awaitable::{Awaited, Step, Wait, advance};
 use super::http_request::{Sending, TaskEnd};
 use super::protocol::{Protocol, ProtocolKind};
 use super::step_meter::{OverlongStep, StepMeter};
@@ -238,10 +238,11 @@ impl RequestTask {
         let py = this.py();
         let own = this.get();
         let program = std::mem::replace(&mut own.state().program, Program::Stepping);
+        let began = telemetry::now();
         let steps = match program {
             Program::Running(steps) => Ok(steps.into_bound(py)),
             Program::New(scope) => {
-                own.begin();
+                own.begin(began);
                 match input {
                     StepInput::Next => own.call(this, scope.bind(py)),
                     StepInput::Throw(error) => return own.end(this, Err(error)),
@@ -255,7 +256,6 @@ impl RequestTask {
             }
         };
         let watch = own.event_loop.get().watch.as_deref();
-        let began = telemetry::now();
         own.state().meter.begin(began);
         if let Some(watch) = watch {
             watch.begin(own.key, began);
@@ -318,8 +318,7 @@ impl RequestTask {
     }
 
     /// The first step begins.
-    fn begin(&self) {
-        let now = telemetry::now();
+    fn begin(&self, now: Stamp) {
         let overlong = self.event_loop.get().overlong();
         let mut state = self.state();
         if let Some((taken, queued)) = state.protocol.request().begin(now) {
@@ -413,13 +412,6 @@ impl TaskState {
     }
 }
 
-/// A step of the application.
-enum Step<'py> {
-    /// It waits for this.
-    Waits(Bound<'py, PyAny>),
-    Returns,
-}
-
 /// How a step begins.
 enum StepInput {
     Next,
@@ -456,7 +448,9 @@ impl RequestTask {
         let send = own.kind.read(kind.to_cow()?.as_ref(), event)?;
         let mut state = own.state();
         let is_overdue = state.is_overdue;
-        state.note_steps();
+        if send.may_end_exchange() {
+            state.note_steps();
+        }
         let sending = state.protocol.send(send, is_overdue, own.event_loop.get());
         let sending = sending.map_err(|not_taken| match not_taken {
             NotTaken::Wrong(text) => PyRuntimeError::new_err(text),
@@ -561,16 +555,7 @@ impl StepInput {
                 Err(error) => Err(error),
             };
         }
-        let (nothing, mut result) = (py.None(), std::ptr::null_mut());
-        // SAFETY: attached; a live iterator, `None`, and a place for a reference that is then ours.
-        let sent = unsafe { ffi::PyIter_Send(steps.as_ptr(), nothing.as_ptr(), &raw mut result) };
-        // SAFETY: an owned reference, or null where the step has raised.
-        let result = unsafe { Bound::from_owned_ptr_or_opt(py, result) };
-        match (sent, result) {
-            (ffi::PySendResult::PYGEN_NEXT, Some(on)) => Ok(Step::Waits(on)),
-            (ffi::PySendResult::PYGEN_RETURN, _) => Ok(Step::Returns),
-            _ => Err(PyErr::fetch(py)),
-        }
+        advance(steps)
     }
 }
 
