@@ -13,7 +13,7 @@ import pytest
 from http2 import Http2
 
 from raw import Client, CutShort, request
-from serving import APPS, Milepost, run, until
+from serving import APPS, LOOPS, Milepost, run, until
 from supervising import Supervised, calling
 
 ZOO = ("asgi_zoo:app", "--app-dir", str(APPS))
@@ -573,3 +573,57 @@ def test_event_streams_end_with_their_process(supervise: Callable[..., Supervise
     assert all((server.folder / str(number)).exists() for number in range(5))
     assert server.stop() == 0
     assert [" end=shutdown " in line for line in server.lines] == [True] * 6
+
+
+DESCRIPTORS = """
+import asyncio
+import os
+import socket
+import threading
+
+
+async def app(scope, receive, send):
+    loop = asyncio.get_running_loop()
+    # A file object that is read, by its callback.
+    reader, writer = os.pipe()
+    readable = os.fdopen(reader, "rb", buffering=0)
+    piped = loop.create_future()
+    loop.add_reader(readable, lambda: piped.done() or piped.set_result(readable.read(9)))
+    threading.Timer(0.02, os.write, (writer, b"pipe")).start()
+    # A socket that is full until its peer reads.
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    sending = asyncio.create_task(loop.sock_sendall(ours, bytes(2_000_000)))
+    got = 0
+    while got < 2_000_000:
+        got += len(await loop.sock_recv(theirs, 100_000))
+    await sending
+    # A process, its pipes and its end.
+    child = await asyncio.create_subprocess_exec("printf", "child", stdout=asyncio.subprocess.PIPE)
+    printed, _ = await child.communicate()
+    # A thread's call, and a timer.
+    called = loop.create_future()
+    threading.Thread(target=loop.call_soon_threadsafe, args=(called.set_result, b"thread")).start()
+    began = loop.time()
+    await asyncio.sleep(0.05)
+    slept = loop.time() - began >= 0.05
+    found = [await piped, str(got).encode(), printed, await called, str(slept).encode()]
+    loop.remove_reader(readable)
+    readable.close()
+    os.close(writer)
+    ours.close()
+    theirs.close()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b" ".join(found)})
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_application_uses_the_loop_for_its_own_descriptors(
+    supervise: Callable[..., Supervised], tmp_path: Path, loop: str
+) -> None:
+    (tmp_path / "app.py").write_text(DESCRIPTORS)
+    server = supervise("--loop", loop, "--lifespan", "off")
+    for _ in range(3):
+        assert server.ask("/").body == b"pipe 2000000 child thread True"

@@ -39,9 +39,9 @@ FILE = {"recvfrom": 1, "sendmsg": 1, "epoll_wait": 1}
 # The client's next request may come before the worker has given the connection back. Then the driver has been
 # woken twice: by the request and by the worker, which writes into the driver's eventfd.
 WSGI = {"recvfrom": 1, "sendmsg": 1, "clock_gettime": 1, "epoll_wait": 2, "futex": 2, "write": 1}
-# The event loop is woken by its eventfd, which it reads. Its selector is asked twice: until the wake-up, and
-# behind the look that has found the request. The driver may be woken twice, as with a worker.
-ASGI = {"recvfrom": 1, "sendmsg": 1, "write": 2, "read": 1, "epoll_wait": 4, "futex": 2}
+# The event loop is woken by its eventfd, and begins the request in the turn of its wait (`epoll_pwait`). The
+# driver may be woken twice, as with a worker.
+ASGI = {"recvfrom": 1, "sendmsg": 1, "write": 2, "epoll_pwait": 1, "epoll_wait": 2, "futex": 2}
 PATHS = {"/static/small.txt": FILE, "/app": WSGI}
 
 # Calls that a batch shares. A call that a signal interrupts does not count: it has found and woken nothing.

@@ -10,6 +10,7 @@ use config::typed::{AsgiConfig, Level, WebSocketConfig};
 use http::websocket::{Handshake, HandshakeFault};
 use http::{HeadView, Version};
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 use pyo3::{ffi, intern};
 use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker};
@@ -19,6 +20,7 @@ use super::application::{StartedApplication, StartedApplications};
 use super::awaitable::Sent;
 use super::protocol::ProtocolKind;
 use super::request_task::RequestTask;
+use super::selector;
 use super::step_meter::OverlongStep;
 use super::step_watch::StepWatch;
 use crate::trace;
@@ -58,12 +60,19 @@ struct LoopCalls {
     /// A function of ours.
     count_threads: Py<PyAny>,
     create_task: Py<PyAny>,
+    get_task_factory: Py<PyAny>,
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
     call_later: Py<PyAny>,
     stop: Py<PyAny>,
-    /// Names of keyword arguments: `("context",)`; `None` where tasks take no context (Python 3.10).
-    context_name: Option<Py<PyAny>>,
+    /// What the loop makes itself, unless the application has given it a factory.
+    task_type: Py<PyAny>,
+    /// Names of the keyword arguments of a task; `None` where it takes no context (Python 3.10).
+    task_names: Option<Py<PyTuple>>,
+    /// A task takes its first step while it is made (from Python 3.12 on): one that never waits needs no turn of the loop.
+    is_eager: bool,
+    /// The name of each task: one by number would be formatted for each request.
+    task_name: Py<PyAny>,
 }
 
 #[derive(Default)]
@@ -76,8 +85,25 @@ struct LookState {
     is_full: bool,
     /// No exchange will come any more.
     is_closed: bool,
+    /// The loop looks whenever it selects.
+    is_selecting: bool,
     /// When the threads of the application were counted last.
     counted_threads: Stamp,
+}
+
+/// What a look has found.
+struct Looked {
+    /// Something has become ready for the loop.
+    has_acted: bool,
+    /// Exchanges may be left that are to begin.
+    has_more: bool,
+}
+
+impl Looked {
+    const MORE: Looked = Looked {
+        has_acted: true,
+        has_more: true,
+    };
 }
 
 impl AsgiLoop {
@@ -90,8 +116,15 @@ impl AsgiLoop {
     ) -> PyResult<Self> {
         let py = event_loop.py();
         let method = |name: &str| event_loop.getattr(name).map(Bound::unbind);
-        let has_context = py.version_info() >= (3, 11);
-        let names = ("context",).into_pyobject(py)?.into_any().unbind();
+        let is_eager = py.version_info() >= (3, 12);
+        let names = match py.version_info() >= (3, 11) {
+            true if is_eager => Some(PyTuple::new(
+                py,
+                ["loop", "context", "name", "eager_start"],
+            )?),
+            true => Some(PyTuple::new(py, ["loop", "context", "name"])?),
+            false => None,
+        };
         Ok(Self {
             applications,
             loader: worker.loader(),
@@ -102,11 +135,15 @@ impl AsgiLoop {
                 event_loop: event_loop.clone().unbind(),
                 count_threads: super::functions(py)?.getattr("count_threads")?.unbind(),
                 create_task: method("create_task")?,
+                get_task_factory: method("get_task_factory")?,
                 create_future: method("create_future")?,
                 call_soon: method("call_soon")?,
                 call_later: method("call_later")?,
                 stop: method("stop")?,
-                context_name: has_context.then_some(names),
+                task_type: py.import("asyncio")?.getattr("Task")?.unbind(),
+                task_names: names.map(Bound::unbind),
+                is_eager,
+                task_name: intern!(py, "request").clone().into_any().unbind(),
             },
             tasks: Mutex::default(),
             overlong: Mutex::default(),
@@ -201,36 +238,46 @@ impl AsgiLoop {
 
     /// Has the loop look once more, behind what is ready now.
     fn look_again(&self, this: &Bound<'_, Self>) -> PyResult<()> {
-        if std::mem::replace(&mut locked(&self.look).is_due, true) {
+        let mut look = locked(&self.look);
+        // One that has a selector of ours looks in each of its turns.
+        if std::mem::replace(&mut look.is_due, true) || look.is_selecting {
             return Ok(());
         }
+        drop(look);
         self.worker().await_look();
         let py = this.py();
         let look = this.getattr(intern!(py, "look"))?;
         self.calls.call_soon.bind(py).call1((look,)).map(drop)
     }
 
-    /// Has the loop look again in a while: nobody says when a log has room, or when the loop keeps up.
-    fn look_later(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+    /// Has the loop look again in a while: nobody says when a log has room, or when the loop keeps up. Whether it was
+    /// not going to anyway.
+    fn look_later(&self, this: &Bound<'_, Self>) -> PyResult<bool> {
         if std::mem::replace(&mut locked(&self.look).is_delayed, true) {
-            return Ok(());
+            return Ok(false);
         }
         self.worker().await_look_in(LOOK_DELAY);
         let py = this.py();
         let look = this.getattr(intern!(py, "look_after_delay"))?;
         let call_later = self.calls.call_later.bind(py);
-        call_later.call1((LOOK_DELAY.as_secs_f64(), look)).map(drop)
+        call_later.call1((LOOK_DELAY.as_secs_f64(), look))?;
+        Ok(true)
     }
 
+    /// Looks, and has the loop look again unless it may sleep.
     fn look_now(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+        let looked = self.look_once(this)?;
+        let may_sleep = !looked.has_more && self.worker().sleep();
+        match may_sleep {
+            true => Ok(()),
+            false => self.look_again(this),
+        }
+    }
+
+    fn look_once(&self, this: &Bound<'_, Self>) -> PyResult<Looked> {
         {
             let mut look = locked(&self.look);
-            let (is_delayed, counted_threads) = (look.is_delayed, look.counted_threads);
-            *look = LookState {
-                is_delayed,
-                counted_threads,
-                ..LookState::default()
-            };
+            (look.is_due, look.is_full, look.is_closed) = (false, false, false);
         }
         let mut events = Vec::new();
         {
@@ -238,6 +285,7 @@ impl AsgiLoop {
             worker.begin_look();
             worker.take_events(&mut events);
         }
+        let mut has_acted = !events.is_empty();
         for event in events {
             // One that fails must not keep the others from theirs.
             if let Err(error) = self.give(this, event) {
@@ -246,64 +294,76 @@ impl AsgiLoop {
         }
         let began = telemetry::now();
         // No request waits for these numbers, or fails with them.
-        if let Err(error) = self.count_threads(this, began) {
-            error.write_unraisable(this.py(), None);
+        match self.count_threads(this, began) {
+            Ok(has_counted) => has_acted |= has_counted,
+            Err(error) => error.write_unraisable(this.py(), None),
         }
         for begun in 0.. {
-            let is_over = begun % 8 == 7 && telemetry::now().since(began) > LOOK_MAX;
+            // A first step may take any time.
+            let is_due = begun > 0 && (self.calls.is_eager || begun % 8 == 7);
+            let is_over = is_due && telemetry::now().since(began) > LOOK_MAX;
             if begun == BEGUN_LEN_MAX || is_over {
-                return self.look_again(this);
+                return Ok(Looked::MORE);
             }
             let taken = self.worker().take();
+            let mut look = locked(&self.look);
             match taken {
-                LoopTake::Begin(exchange) => self.begin(this, exchange)?,
-                LoopTake::Nothing if begun > 0 => return self.look_again(this),
-                LoopTake::Nothing => break,
-                LoopTake::Full => {
-                    locked(&self.look).is_full = true;
-                    break;
+                LoopTake::Begin(exchange) => {
+                    drop(look);
+                    self.begin(this, exchange)?;
+                    continue;
                 }
+                LoopTake::Nothing if begun > 0 => return Ok(Looked::MORE),
+                LoopTake::Nothing => {}
+                LoopTake::Full => look.is_full = true,
                 LoopTake::Behind => {
                     // One that leaves makes room, too.
-                    locked(&self.look).is_full = true;
-                    self.look_later(this)?;
-                    break;
+                    look.is_full = true;
+                    drop(look);
+                    has_acted |= self.look_later(this)?;
                 }
                 LoopTake::LogFull => {
-                    self.look_later(this)?;
-                    break;
+                    drop(look);
+                    has_acted |= self.look_later(this)?;
                 }
                 LoopTake::Closed => {
-                    locked(&self.look).is_closed = true;
+                    look.is_closed = true;
+                    drop(look);
                     if self.worker().is_empty() {
-                        return self.calls.stop.bind(this.py()).call0().map(drop);
+                        self.calls.stop.bind(this.py()).call0()?;
+                        has_acted = true;
                     }
-                    break;
                 }
             }
+            return Ok(Looked {
+                has_acted: has_acted || begun > 0,
+                has_more: false,
+            });
         }
-        let may_sleep = self.worker().sleep();
-        match may_sleep {
-            true => Ok(()),
-            false => self.look_again(this),
-        }
+        unreachable!("a look begins a bounded number of exchanges");
     }
 
-    /// Has the threads counted that the application uses, now and then.
-    fn count_threads(&self, this: &Bound<'_, Self>, now: Stamp) -> PyResult<()> {
+    /// Has the threads counted that the application uses, now and then. Whether it was time for that.
+    fn count_threads(&self, this: &Bound<'_, Self>, now: Stamp) -> PyResult<bool> {
         let py = this.py();
         {
             let mut look = locked(&self.look);
             if now.since(look.counted_threads) < THREADS_LOOK {
-                return Ok(());
+                return Ok(false);
             }
             look.counted_threads = now;
         }
-        self.calls
-            .count_threads
-            .bind(py)
-            .call1((&self.calls.event_loop, this))
-            .map(drop)
+        let count = self.calls.count_threads.bind(py);
+        count.call1((&self.calls.event_loop, this))?;
+        Ok(true)
+    }
+
+    /// Looks for the selector, where nobody would take an error.
+    fn looked(&self, this: &Bound<'_, Self>) -> Looked {
+        self.look_once(this).unwrap_or_else(|error| {
+            error.write_unraisable(this.py(), None);
+            Looked::MORE
+        })
     }
 
     /// The task of an exchange that is inside.
@@ -411,14 +471,28 @@ impl AsgiLoop {
         let context = unsafe { ffi::PyContext_Copy(application.context.as_ptr()) };
         // SAFETY: an owned reference, or null with an exception.
         let context = unsafe { Bound::from_owned_ptr_or_err(py, context) }?;
-        let create_task = self.calls.create_task.bind(py);
-        let Some(names) = &self.calls.context_name else {
-            return context.call_method1("run", (create_task, request));
+        let calls = &self.calls;
+        let has_factory = !calls.get_task_factory.bind(py).call0()?.is_none();
+        let names = calls.task_names.as_ref().filter(|_| !has_factory);
+        let Some(names) = names else {
+            return context.call_method1("run", (&calls.create_task, request));
         };
-        let arguments = [request.as_ptr(), context.as_ptr()];
+        let arguments = [
+            request.as_ptr(),
+            calls.event_loop.as_ptr(),
+            context.as_ptr(),
+            calls.task_name.as_ptr(),
+            // Has no name where it is not meant.
+            PyBool::new(py, true).as_ptr(),
+        ];
         // SAFETY: attached; one positional argument and one for each name.
         let task = unsafe {
-            ffi::PyObject_Vectorcall(create_task.as_ptr(), arguments.as_ptr(), 1, names.as_ptr())
+            ffi::PyObject_Vectorcall(
+                calls.task_type.as_ptr(),
+                arguments.as_ptr(),
+                1,
+                names.as_ptr(),
+            )
         };
         // SAFETY: an owned reference, or null with an exception.
         unsafe { Bound::from_owned_ptr_or_err(py, task) }
@@ -482,6 +556,40 @@ impl AsgiLoop {
         for (counter, count) in counters.zip(anyio.into_iter().chain(executor)) {
             counter.set(count);
         }
+    }
+
+    /// The loop's selector has this epoll descriptor. From now on `select` is called for it, and nothing else has to
+    /// look.
+    fn begin_selecting(&self, epoll: i32) -> PyResult<()> {
+        let worker = self.worker();
+        selector::add_wakeup(epoll, worker.wakeup())?;
+        drop(worker);
+        locked(&self.look).is_selecting = true;
+        Ok(())
+    }
+
+    /// Looks, waits until a descriptor is ready, and gives the keys of those that are, out of `keys`.
+    fn select<'py>(
+        this: &Bound<'py, Self>,
+        epoll: i32,
+        keys: &Bound<'py, PyDict>,
+        timeout_secs: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let py = this.py();
+        let own = this.get();
+        let looked = own.looked(this);
+        let is_ready = looked.has_acted || timeout_secs.is_some_and(|secs| secs <= 0.0);
+        // While it is awake nobody has to wake it.
+        let may_wait = !is_ready && own.worker().sleep();
+        let timeout_secs = if may_wait { timeout_secs } else { Some(0.0) };
+        let ready = selector::wait(py, epoll, keys, timeout_secs)?;
+        if may_wait {
+            // What has come meanwhile begins in this turn of the loop.
+            own.looked(this);
+        }
+        // Whatever becomes ready from here on waits for this turn of the loop.
+        own.worker().await_look();
+        Ok(ready)
     }
 
     /// The descriptor that wakes the loop.

@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import importlib.util
+import selectors
 import signal
 import sys
 import sysconfig
@@ -37,10 +38,47 @@ def new_loop(kind):
 
         loop = uvloop.new_event_loop()
     else:
-        loop = asyncio.new_event_loop()
+        loop = Loop()
     asyncio.set_event_loop(loop)
     loop.set_default_executor(executor)
     return loop
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """The loop of asyncio, with a selector of ours."""
+
+    def __init__(self):
+        self.selector = Selector()
+        super().__init__(self.selector)
+
+
+class Selector(selectors.EpollSelector):
+    """Looks for requests before it waits, so that nobody has to wake a loop that is awake."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys = {}
+        self.server = None
+
+    def register(self, fileobj, events, data=None):
+        key = super().register(fileobj, events, data)
+        self.keys[key.fd] = key
+        return key
+
+    def unregister(self, fileobj):
+        key = super().unregister(fileobj)
+        self.keys.pop(key.fd, None)
+        return key
+
+    def modify(self, fileobj, events, data=None):
+        key = super().modify(fileobj, events, data)
+        self.keys[key.fd] = key
+        return key
+
+    def select(self, timeout=None):
+        if self.server is None:
+            return super().select(timeout)
+        return self.server.select(self.fileno(), self.keys, timeout)
 
 
 #: What `run_in_executor(None, ...)` and `asyncio.to_thread` use: that of asyncio itself, but within reach.
@@ -102,15 +140,22 @@ def shutdown(loop, lifespans, log, timeout=None):
 
 def run(loop, server, lifespans):
     """Runs the loop until the server has no more requests, and ends it."""
-    loop.add_reader(server.fileno(), server.wake)
-    loop.call_soon(server.look)
+    if isinstance(loop, Loop):
+        server.begin_selecting(loop.selector.fileno())
+        loop.selector.server = server
+    else:
+        loop.add_reader(server.fileno(), server.wake)
+        loop.call_soon(server.look)
     # Whatever the application does with it, the loop runs until the server has ended.
     while not server.has_ended():
         try:
             loop.run_forever()
         except BaseException as error:
             server.log(f"a callback of the event loop raised: {text_of(error)}")
-    loop.remove_reader(server.fileno())
+    if isinstance(loop, Loop):
+        loop.selector.server = None
+    else:
+        loop.remove_reader(server.fileno())
     end(loop, server, lifespans)
 
 
@@ -178,9 +223,7 @@ class Lifespan:
         # An application that does not know lifespans refuses the scope. One that has asked for an event knows them.
         if mode == "auto" and not self.has_asked:
             return
-        raise Fault(
-            f"the startup of {self.name} failed: {first_line(self.error)}", None, text_of(self.error)
-        )
+        raise Fault(f"the startup of {self.name} failed: {first_line(self.error)}", None, text_of(self.error))
 
     async def run(self):
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}

@@ -13,6 +13,7 @@ mod request_task;
 mod response;
 mod response_state;
 mod scope;
+mod selector;
 mod step_meter;
 mod step_watch;
 mod websocket_connection;
