@@ -310,10 +310,13 @@ impl AsgiLoop {
             match taken {
                 LoopTake::Begin(exchange) => {
                     drop(look);
+                    if self.calls.is_eager {
+                        // It may take any time, and what comes meanwhile waits for the next look.
+                        self.worker().await_look();
+                    }
                     self.begin(this, exchange)?;
                     continue;
                 }
-                LoopTake::Nothing if begun > 0 => return Ok(Looked::MORE),
                 LoopTake::Nothing => {}
                 LoopTake::Full => look.is_full = true,
                 LoopTake::Behind => {
@@ -335,9 +338,10 @@ impl AsgiLoop {
                     }
                 }
             }
+            // More may have come while they began.
             return Ok(Looked {
                 has_acted: has_acted || begun > 0,
-                has_more: false,
+                has_more: begun > 0,
             });
         }
         unreachable!("a look begins a bounded number of exchanges");
