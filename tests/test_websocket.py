@@ -71,6 +71,31 @@ def test_many_messages_of_one_read_come_back_in_order(client: Client) -> None:
     assert [connection.text() for _ in range(1000)] == [str(number) for number in range(1000)]
 
 
+def test_a_broadcast_of_many_reaches_each_connection_in_order(server: Milepost) -> None:
+    clients = [server.connect() for _ in range(12)]
+    connections = [WebSocket(client, "/broadcasts") for client in clients]
+    for sender, connection in enumerate(connections):
+        for number in range(50):
+            connection.send(TEXT, b"%d %d" % (sender, number))
+    for connection in connections:
+        got = [connection.text().split() for _ in range(12 * 50)]
+        for sender in range(12):
+            numbers = [int(number) for by, number in got if int(by) == sender]
+            assert numbers == list(range(50)), sender
+    # One alone, and the last messages of others before a close frame of theirs.
+    connections[0].send(TEXT, b"alone")
+    assert [connection.text() for connection in connections] == ["alone"] * 12
+    connections[0].client.send(b"".join(frame(TEXT, text) for text in [b"a", b"b", b"the last"]))
+    for connection in connections:
+        assert [connection.text() for _ in range(3)] == ["a", "b", "the last"]
+    connections[0].client.send(frames.close(1000))
+    for connection, code in zip(connections, [1000, *[4000] * 11], strict=True):
+        assert connection.closed() == (code, "")
+        connection.client.send(frames.close(code))
+        assert connection.client.is_closed()
+        connection.client.sock.close()
+
+
 def test_what_comes_with_the_handshake_is_not_lost(client: Client) -> None:
     client.send(handshake("/echo") + frame(TEXT, b"early"))
     assert client.head()[0] == 101

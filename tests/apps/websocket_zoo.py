@@ -51,6 +51,22 @@ async def echo(scope, receive, send):
         await send({"type": "websocket.send", "bytes": event["bytes"], "text": event["text"]})
 
 
+async def broadcasts(scope, receive, send):
+    """Each message goes to all connections."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    OPEN.add(send)
+    try:
+        while (event := await receive())["type"] != "websocket.disconnect":
+            for peer in list(OPEN):
+                await peer({"type": "websocket.send", "text": event["text"]})
+            if event["text"].endswith("last"):
+                for peer in list(OPEN - {send}):
+                    await peer({"type": "websocket.close", "code": 4000})
+    finally:
+        OPEN.discard(send)
+
+
 async def show_scope(scope, receive, send):
     await receive()
     await send({"type": "websocket.accept"})
@@ -226,6 +242,7 @@ async def lingers(scope, receive, send):
 
 
 PATHS = {
+    "/broadcasts": broadcasts,
     "/echo": echo,
     "/scope": show_scope,
     "/chooses": chooses,

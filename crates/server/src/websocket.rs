@@ -3,7 +3,8 @@
 //!
 //! Frames leave through the pending response of the stream, whole and in one order, whichever thread adds them. The
 //! loop offers a message to a plain socket itself, once and without waiting, where nothing waits before it; all else is
-//! its driver's to send. No lock is held meanwhile. Knows no transport but for that, and no clock.
+//! its driver's to send. So are messages that other connections have for it in the same turn of the loop, but for the
+//! first: the driver sends them together. No lock is held meanwhile. Knows no transport but for that, and no clock.
 //!
 //! ```text
 //!  driver ── push_message ──► messages ── receive ──► event loop
@@ -61,6 +62,10 @@ struct Outgoing {
     scratch: Option<Box<SendBuffers>>,
     /// The header of the message at hand, or all of its frame where that is compressed.
     frame: Vec<u8>,
+    /// The turn of the loop in which a message was offered last.
+    turn: u64,
+    /// The driver is to be told of messages that were kept, with `flush`.
+    is_kept: bool,
 }
 
 #[derive(Default)]
@@ -112,6 +117,15 @@ pub(crate) struct MessageCounts {
     pub(crate) sent: u64,
 }
 
+/// Where a message has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageSent {
+    /// On its way.
+    Out,
+    /// Kept, and the first of those: `flush` is to follow at the end of the turn.
+    Kept,
+}
+
 /// Why a frame is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendFault {
@@ -143,9 +157,16 @@ impl WebSocketChannel {
                 direct: direct.filter(|socket| matches!(socket, DirectSocket::Plain(_))),
                 scratch: None,
                 frame: Vec::new(),
+                turn: 0,
+                is_kept: false,
             }),
             sent_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Its name in events of the loop.
+    pub fn key(&self) -> u64 {
+        self.key
     }
 
     /// The stream of its exchange.
@@ -176,17 +197,26 @@ impl WebSocketChannel {
     }
 
     /// Event loop: sends a message, as far as the socket takes it; the rest is kept by reference. A text must be UTF-8.
+    /// `turn` is the number of the loop's turn where another connection's step sends it: more of them may follow.
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn send<P: Piece>(&self, kind: MessageKind, payload: &P) -> Result<(), SendFault> {
+    pub fn send<P: Piece>(
+        &self,
+        kind: MessageKind,
+        payload: &P,
+        turn: Option<u64>,
+    ) -> Result<MessageSent, SendFault> {
         let mut outgoing = lock(&self.outgoing);
         let Outgoing {
             encoder,
             direct,
             scratch,
             frame,
+            turn: last_turn,
+            is_kept,
         } = &mut *outgoing;
+        let keeps = turn.is_some_and(|turn| std::mem::replace(last_turn, turn) == turn);
         frame.clear();
         let data = payload.bytes();
         // A compressed frame is one buffer, another one a header and the payload where it stands.
@@ -203,14 +233,20 @@ impl WebSocketChannel {
         state.counts.sent += 1;
         let socket = direct
             .as_ref()
-            .filter(|_| self.stream.pending().take_turn(bytes as u64));
+            .filter(|_| !keeps && self.stream.pending().take_turn(bytes as u64));
         let Some(socket) = socket else {
             // Under the state's lock: a close frame of the driver comes before it or behind it, and is seen.
             let unsent = self.push(self.rest(frame, payload, 0));
             drop(state);
-            self.stream.ownership.wake();
+            let is_known = std::mem::replace(is_kept, keeps);
+            if !keeps {
+                self.stream.ownership.wake();
+            }
             self.memory.discard(unsent);
-            return Ok(());
+            return Ok(match keeps && !is_known {
+                true => MessageSent::Kept,
+                false => MessageSent::Out,
+            });
         };
         drop(state);
         let data = payload.map_or(&[][..], |payload| payload.bytes());
@@ -227,7 +263,14 @@ impl WebSocketChannel {
         if is_awaited || self.stream.pending().unsent_bytes() > 0 {
             self.stream.ownership.wake();
         }
-        Ok(())
+        Ok(MessageSent::Out)
+    }
+
+    /// Event loop: the turn is over in which messages were kept.
+    pub fn flush(&self) {
+        if std::mem::take(&mut lock(&self.outgoing).is_kept) {
+            self.stream.ownership.wake();
+        }
     }
 
     /// What is behind the first `sent` bytes of a frame, in buffers that live on.

@@ -4,16 +4,19 @@
 //! starved. Runs on the thread of the loop alone; no lock is held while Python code runs.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use config::typed::{AsgiConfig, Level, WebSocketConfig};
-use http::websocket::{Handshake, HandshakeFault};
+use http::websocket::{Handshake, HandshakeFault, MessageKind};
 use http::{HeadView, Version};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 use pyo3::{ffi, intern};
 use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker};
+use server::response::Piece;
+use server::websocket::{MessageSent, SendFault, WebSocketChannel};
 use telemetry::{Nanos, Stamp};
 
 use super::application::{StartedApplication, StartedApplications};
@@ -52,6 +55,20 @@ pub(super) struct AsgiLoop {
     pub(super) watch: Option<Arc<StepWatch>>,
     /// How Python calls the thread of the loop.
     thread: u64,
+    /// The request of which a step runs; 0: none does.
+    stepping: AtomicU64,
+    flush: Mutex<FlushState>,
+}
+
+/// Messages that leave together at the end of a turn of the loop.
+#[derive(Default)]
+struct FlushState {
+    /// Number of the turn.
+    turn: u64,
+    /// Connections that have such messages.
+    channels: Vec<Arc<WebSocketChannel>>,
+    /// `flush` will be called.
+    is_due: bool,
 }
 
 /// The loop and its methods.
@@ -154,6 +171,8 @@ impl AsgiLoop {
                 .import("threading")?
                 .call_method0("get_ident")?
                 .extract()?,
+            stepping: AtomicU64::new(0),
+            flush: Mutex::default(),
         })
     }
 
@@ -168,6 +187,46 @@ impl AsgiLoop {
     /// The result of a `send()` that need not wait.
     pub(super) fn sent<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.sent.bind(py).clone().into_any()
+    }
+
+    /// A step of this request begins.
+    pub(super) fn begin_step(&self, key: u64) {
+        self.stepping.store(key, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_step(&self) {
+        self.stepping.store(0, Ordering::Relaxed);
+    }
+
+    /// Sends a message of a WebSocket connection. Of what the steps of others send to one connection in a turn, all but
+    /// the first message leave at its end, so that a broadcast of many is one send for each.
+    pub(super) fn send<P: Piece>(
+        &self,
+        channel: &Arc<WebSocketChannel>,
+        kind: MessageKind,
+        payload: &P,
+    ) -> Result<MessageSent, SendFault> {
+        let stepping = self.stepping.load(Ordering::Relaxed);
+        let is_others = stepping != 0 && stepping != channel.key();
+        let turn = is_others.then(|| locked(&self.flush).turn);
+        let sent = channel.send(kind, payload, turn)?;
+        if sent == MessageSent::Kept {
+            locked(&self.flush).channels.push(Arc::clone(channel));
+        }
+        Ok(sent)
+    }
+
+    /// Has the messages leave that were kept, behind what is ready now.
+    pub(super) fn flush_later(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+        let is_selecting = locked(&self.look).is_selecting;
+        let mut flush = locked(&self.flush);
+        if flush.channels.is_empty() || is_selecting || std::mem::replace(&mut flush.is_due, true) {
+            return Ok(());
+        }
+        drop(flush);
+        let py = this.py();
+        let end_turn = this.getattr(intern!(py, "end_turn"))?;
+        self.calls.call_soon.bind(py).call1((end_turn,)).map(drop)
     }
 
     /// Whether a step that took so long has blocked the loop.
@@ -279,6 +338,7 @@ impl AsgiLoop {
             let mut look = locked(&self.look);
             (look.is_due, look.is_full, look.is_closed) = (false, false, false);
         }
+        locked(&self.flush).turn += 1;
         let mut events = Vec::new();
         {
             let mut worker = self.worker();
@@ -516,6 +576,18 @@ impl AsgiLoop {
         this.get().look_now(this)
     }
 
+    /// Messages that were kept in this turn leave.
+    fn end_turn(&self) {
+        let channels = {
+            let mut flush = locked(&self.flush);
+            (flush.turn, flush.is_due) = (flush.turn + 1, false);
+            std::mem::take(&mut flush.channels)
+        };
+        for channel in channels {
+            channel.flush();
+        }
+    }
+
     /// The log may have room, or the loop keep up.
     fn look_after_delay(this: &Bound<'_, Self>) -> PyResult<()> {
         locked(&this.get().look).is_delayed = false;
@@ -581,6 +653,7 @@ impl AsgiLoop {
     ) -> PyResult<Bound<'py, PyList>> {
         let py = this.py();
         let own = this.get();
+        own.end_turn();
         let looked = own.looked(this);
         let is_ready = looked.has_acted || timeout_secs.is_some_and(|secs| secs <= 0.0);
         // While it is awake nobody has to wake it.

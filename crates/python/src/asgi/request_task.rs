@@ -257,11 +257,13 @@ impl RequestTask {
         };
         let watch = own.event_loop.get().watch.as_deref();
         own.state().meter.begin(began);
+        own.event_loop.get().begin_step(own.key);
         if let Some(watch) = watch {
             watch.begin(own.key, began);
         }
         let ran = steps.and_then(|steps| Ok((input.run(&steps)?, steps)));
         let now = telemetry::now();
+        own.event_loop.get().end_step();
         if let Some(watch) = watch {
             watch.end(now);
         }
@@ -458,10 +460,18 @@ impl RequestTask {
                 ClientDisconnected::new_err("the connection of the client has ended")
             }
         });
+        let event_loop = own.event_loop.bind(py);
         match sending? {
-            Sending::Taken => Ok(own.event_loop.get().sent(py)),
+            Sending::Taken => {
+                drop(state);
+                if own.kind == ProtocolKind::WebSocket {
+                    event_loop.get().flush_later(event_loop)?;
+                }
+                Ok(event_loop.get().sent(py))
+            }
             Sending::Waits => {
                 drop(state);
+                event_loop.get().flush_later(event_loop)?;
                 let wait = Wait::new(this.clone().unbind(), Awaited::Room);
                 Ok(Bound::new(py, wait)?.into_any())
             }

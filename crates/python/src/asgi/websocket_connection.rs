@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use server::exchange::ExchangeName;
 use server::fault::Fault;
 use server::pool::{LoopAssignment, WebSocketAssignment};
-use server::websocket::{SendFault, WebSocketInput};
+use server::websocket::{MessageSent, SendFault, WebSocketInput};
 use telemetry::{Ending, LoopFacts};
 
 use super::asgi_loop::AsgiLoop;
@@ -147,17 +147,17 @@ impl WebSocketConnection {
                 let text = text.to_str().map_err(|_| {
                     NotTaken::Wrong("`text` of `websocket.send` cannot be encoded as UTF-8".into())
                 })?;
-                let sent = open.channel.send(MessageKind::Text, &text.as_bytes());
+                let sent = event_loop.send(&open.channel, MessageKind::Text, &text.as_bytes());
                 self.sent(sent)
             }
             (ConnectionStage::Open(open), WebSocketSend::Binary(data)) => {
                 let piece = ObjectPiece::new(&data);
-                let sent = open.channel.send(MessageKind::Binary, &piece);
+                let sent = event_loop.send(&open.channel, MessageKind::Binary, &piece);
                 self.sent(sent)
             }
             (ConnectionStage::Open(open), WebSocketSend::Close { code, reason }) => {
                 let closed = open.channel.close(code, &reason);
-                self.sent(closed)
+                self.sent(closed.map(|()| MessageSent::Out))
             }
             (ConnectionStage::Connecting { .. }, WebSocketSend::Accept { .. })
                 if self.handshake.is_gone() || is_overdue =>
@@ -198,10 +198,10 @@ impl WebSocketConnection {
         }
     }
 
-    fn sent(&self, sent: Result<(), SendFault>) -> Result<Sending, NotTaken> {
+    fn sent(&self, sent: Result<MessageSent, SendFault>) -> Result<Sending, NotTaken> {
         match sent {
-            Ok(()) if self.has_room() => Ok(Sending::Taken),
-            Ok(()) => Ok(Sending::Waits),
+            Ok(_) if self.has_room() => Ok(Sending::Taken),
+            Ok(_) => Ok(Sending::Waits),
             Err(SendFault::Closed) => Err(NotTaken::Ended),
             Err(SendFault::Code(code)) => Err(NotTaken::Wrong(code.to_string())),
         }

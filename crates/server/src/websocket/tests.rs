@@ -96,7 +96,7 @@ fn nothing_follows_a_close_frame_but_pongs() {
     let channel = channel();
     assert_eq!(channel.close(1000, "done"), Ok(()));
     assert_eq!(
-        channel.send(MessageKind::Text, &&b"a"[..]),
+        channel.send(MessageKind::Text, &&b"a"[..], None),
         Err(SendFault::Closed)
     );
     assert_eq!(channel.close(1000, ""), Err(SendFault::Closed));
@@ -132,9 +132,27 @@ fn a_code_that_no_frame_may_carry_sends_nothing() {
 fn messages_leave_as_whole_frames_in_their_order() {
     let channel = channel();
     for payload in [&b"one"[..], b"", b"three"] {
-        assert_eq!(channel.send(MessageKind::Binary, &payload), Ok(()));
+        let sent = channel.send(MessageKind::Binary, &payload, None);
+        assert_eq!(sent, Ok(MessageSent::Out));
     }
     assert_eq!(unsent(&channel), b"\x82\x03one\x82\x00\x82\x05three");
     let (counts, code) = channel.facts();
     assert_eq!((counts.sent, counts.received, code), (3, 0, 0));
+}
+
+#[test]
+fn the_first_message_of_a_turn_leaves_at_once_and_others_with_the_flush() {
+    let channel = channel();
+    let send = |turn| channel.send(MessageKind::Text, &&b"m"[..], turn).unwrap();
+    assert_eq!(send(Some(1)), MessageSent::Out);
+    let sent = [1, 1, 1].map(|turn| send(Some(turn)));
+    let (out, kept) = (MessageSent::Out, MessageSent::Kept);
+    assert_eq!(sent, [kept, out, out], "one flush is for all of them");
+    channel.flush();
+    assert_eq!(send(Some(2)), out);
+    assert_eq!(send(Some(2)), kept);
+    // One of its own application is not kept, and the driver that it wakes finds all of them.
+    assert_eq!(send(None), out);
+    assert_eq!(send(Some(2)), kept);
+    assert_eq!(unsent(&channel), b"\x81\x01m".repeat(8));
 }
