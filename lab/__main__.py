@@ -10,6 +10,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from lab import cost, performance, toolbox
+from lab.asgi import command as asgi
 from lab.control import command as control
 from lab.control import pictures
 from lab.experiments import command as experiments
@@ -42,6 +43,7 @@ SUBCOMMANDS = {
     "reading": Subcommand("`milepost report` beside goaccess", reading.add_arguments, reading.run),
     "reload": Subcommand("reloads, crashes and spread over processes", reload.add_arguments, reload.run),
     "tls": Subcommand("TLS and HTTP/2 beside nginx and granian", tls.add_arguments, tls.run),
+    "asgi": Subcommand("ASGI and WebSocket beside granian and uvicorn", asgi.add_arguments, asgi.run),
     "control": Subcommand(
         "pools that size themselves, and the simulator", control.add_arguments, control.run
     ),

@@ -59,6 +59,11 @@ def _milepost(box: Toolbox, place: Place, *options: str) -> Command:
     return Command(argv, place.output, APPS, {"PYTHONPATH": str(APPS)})
 
 
+def milepost_asgi(box: Toolbox, place: Place, loop: str, *options: str) -> Command:
+    """The application of asgi_app on one driver and one event loop."""
+    return _milepost(box, place, "asgi_app:app", "--loop", loop, *options)
+
+
 def floor(box: Toolbox, place: Place, reply: bytes) -> Command:
     """`reply` as the canned reply."""
     canned = place.directory / "reply"
@@ -119,6 +124,22 @@ def granian(box: Toolbox, place: Place, app: str, threads: int, *options: str) -
     # Its bound on concurrent requests counts idle connections too and follows the backlog.
     argv += ["--backlog", str(CONNECTIONS_MAX), "--backpressure", str(CONNECTIONS_MAX)]
     argv += ["--host", "127.0.0.1", "--port", str(place.port), *options, f"bench_app:{app}"]
+    return Command(argv, place.output, APPS, {"PYTHONPATH": str(APPS)})
+
+
+def granian_asgi(box: Toolbox, place: Place, loop: str, *options: str) -> Command:
+    """ASGI on one runtime thread."""
+    argv = [box.command("granian"), "--interface", "asgi", "--http", "1", "--workers", "1", "--loop", loop]
+    argv += ["--runtime-threads", "1", "--log-level", "warning"]
+    argv += ["--backlog", str(CONNECTIONS_MAX), "--backpressure", str(CONNECTIONS_MAX)]
+    argv += ["--host", "127.0.0.1", "--port", str(place.port), *options, "asgi_app:app"]
+    return Command(argv, place.output, APPS, {"PYTHONPATH": str(APPS)})
+
+
+def uvicorn(box: Toolbox, place: Place, loop: str) -> Command:
+    """With the faster of its parsers, and without its access log, which is on by default."""
+    argv = [box.command("uvicorn"), "--http", "httptools", "--loop", loop, "--no-access-log"]
+    argv += ["--log-level", "warning", "--host", "127.0.0.1", "--port", str(place.port), "asgi_app:app"]
     return Command(argv, place.output, APPS, {"PYTHONPATH": str(APPS)})
 
 

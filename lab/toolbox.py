@@ -19,6 +19,8 @@ LAB = Path(__file__).parent.resolve()
 CHECKOUT = LAB.parent
 PROGRAMS = LAB / "programs"
 PYTHON_PEERS = {"granian": "2.8.7", "gunicorn": "27.0.1", "bjoern": "3.2.2"}
+# uvicorn's WebSocket implementation and its parser stand beside it.
+ASGI_PACKAGES = {"uvloop": "0.23.0", "uvicorn": "0.54.0", "httptools": "0.9.0", "websockets": "17.4"}
 PEERS = ("nginx", "floor", "wrk", "weighttp", *PYTHON_PEERS)
 LIBEV_HEADER = Path("/usr/include/ev.h")
 # Not always on an ordinary user's PATH.

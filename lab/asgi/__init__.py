@@ -1,0 +1,1 @@
+"""ASGI and WebSocket beside granian and uvicorn."""
