@@ -26,7 +26,10 @@ pub use loop_facts::LoopFacts;
 pub use nearest::nearest;
 pub use path::{folded_segment, push_folded};
 pub use percentile::{nearest_rank, share_of_rank};
-pub use reading::{KnownQueued, KnownSpans, Line, LineForm, Pattern, PatternFault, Reader};
+pub use reading::{
+    KnownLoop, KnownQueued, KnownSpans, KnownWebSocket, Line, LineForm, Pattern, PatternFault,
+    Reader,
+};
 pub use record::{
     Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, Spans, made_id,
 };

@@ -15,4 +15,6 @@ pub struct LoopFacts {
     pub longest: Nanos,
     /// Number of the exchange whose step has blocked the loop while this one waited; `None` for none.
     pub blocked_by: Option<u64>,
+    /// The response has no end of its own: `text/event-stream`.
+    pub is_event_stream: bool,
 }

@@ -379,7 +379,7 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 3 + STRINGS_LEN * 2;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 4 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 13;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
@@ -529,10 +529,11 @@ impl<'a> Record<'a> {
         }
         let from_queue = u8::from(self.queued.from_queue);
         let reset_by = stream.reset_by as u8;
+        let is_event_stream = u8::from(self.event_loop.is_event_stream);
         put(
             &mut fixed,
             &mut at,
-            [from_queue, self.ending as u8, reset_by],
+            [from_queue, self.ending as u8, reset_by, is_event_stream],
         );
         for string in strings {
             // `strings` was cut to the u16.
@@ -601,6 +602,7 @@ impl Fixed<'_> {
                 busy: Nanos(busy),
                 longest: Nanos(longest),
                 blocked_by: (blocked_by != u64::MAX).then_some(blocked_by),
+                is_event_stream: false,
             },
             status: self.u16(),
             route: self.u16(),
@@ -613,7 +615,8 @@ impl Fixed<'_> {
             },
             ..Record::default()
         };
-        let [from_queue, ending, reset_by] = self.take();
+        let [from_queue, ending, reset_by, is_event_stream] = self.take();
+        record.event_loop.is_event_stream = is_event_stream != 0;
         record.queued.from_queue = from_queue != 0;
         record.ending = *Ending::ALL.get(usize::from(ending))?;
         record.stream.reset_by = *ResetBy::ALL.get(usize::from(reset_by))?;

@@ -104,6 +104,11 @@ impl HttpRequest {
 
     /// The steps of the task, as far as its exchange is still here.
     pub(super) fn note(&mut self, facts: LoopFacts) {
+        let is_event_stream = self.response.is_event_stream();
+        let facts = LoopFacts {
+            is_event_stream,
+            ..facts
+        };
         if let Some(own) = self.response.assignment() {
             own.assignment.exchange.record.event_loop = facts;
         }

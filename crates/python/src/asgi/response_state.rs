@@ -89,6 +89,11 @@ impl ResponseState {
         matches!(self.stage, ResponseStage::Over)
     }
 
+    /// Whether it is an event stream, under way or not.
+    pub(super) fn is_event_stream(&self) -> bool {
+        self.is_event_stream
+    }
+
     /// Whether it is under way and has no end of its own: an event stream.
     pub(super) fn is_endless(&self) -> bool {
         self.is_event_stream && matches!(self.stage, ResponseStage::Open)

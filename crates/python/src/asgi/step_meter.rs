@@ -85,6 +85,7 @@ mod tests {
             busy: Nanos(27),
             longest: Nanos(20),
             blocked_by: Some(3),
+            is_event_stream: false,
         };
         assert_eq!(meter.facts(Stamp(999)), expect);
         meter.begin(Stamp(1_000));

@@ -12,7 +12,7 @@
 use super::cursor::{number, quoted, request, seconds, status, until, word};
 use super::date::DateReader;
 use super::fields::{behind, put};
-use super::{KnownQueued, KnownSpans, Line, LineForm, known};
+use super::{KnownLoop, KnownQueued, KnownSpans, KnownWebSocket, Line, LineForm, known};
 use crate::Nanos;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
@@ -131,6 +131,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> 
         let from_queue = &mut line.queued.from_queue;
         *from_queue = from_queue.or(is_absent.then_some(false));
         line.queued.leave_out_nothing();
+        line.leave_out_strays();
         line.process = line.worker.map_or(b"", process_of);
         // The date of the line is this time without its fraction.
         line.wall_ns = match (line.wall_ns, at) {
@@ -143,6 +144,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> 
     } else {
         // Somebody else's words: what they say of times means nothing here.
         (line.spans, line.queued) = (KnownSpans::default(), KnownQueued::default());
+        (line.event_loop, line.websocket) = (KnownLoop::default(), KnownWebSocket::default());
         line.worker = None;
     }
     line.has_former_names = is_old || has_total && (has_from_queue || line.end == b"drained");

@@ -27,6 +27,15 @@ pub(super) fn behind(key: &[u8]) -> Option<Field> {
         b"id" => Field::Id,
         b"route" => Field::Route,
         b"pool" => Field::Pool,
+        b"messages_in" => Field::MessagesIn,
+        b"messages_out" => Field::MessagesOut,
+        b"close_code" => Field::CloseCode,
+        b"loop" => Field::Loop,
+        b"steps" => Field::Steps,
+        b"busy" => Field::Busy,
+        b"longest" => Field::Longest,
+        b"blocked_by" => Field::BlockedBy,
+        b"event_stream" => Field::EventStream,
         b"end" => Field::End,
         b"cause" => Field::Cause,
         _ => return None,
@@ -83,7 +92,11 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
         | Field::Threads
         | Field::Idle
         | Field::Stream
-        | Field::ResetCode => Shape::Number,
+        | Field::ResetCode
+        | Field::MessagesIn
+        | Field::MessagesOut
+        | Field::CloseCode
+        | Field::Steps => Shape::Number,
         Field::At
         | Field::Receive
         | Field::Queue
@@ -94,7 +107,10 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
         | Field::Cpu
         | Field::Before
         | Field::BlockedStream
-        | Field::BlockedConnection => Shape::Seconds,
+        | Field::BlockedConnection
+        | Field::Loop
+        | Field::Busy
+        | Field::Longest => Shape::Seconds,
         _ => return None,
     })
 }
@@ -102,8 +118,8 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
 /// Puts the value of a field into the line; `None`: it is no value of that field, so that the line is not what it
 /// seemed. A `-` and nothing at all are no value.
 ///
-/// `cpu`, `before`, `waiting`, `threads`, `idle` and `queued` are common words, which another program may use for
-/// something else: there a wrong value is none.
+/// `cpu`, `before`, `waiting`, `threads`, `idle`, `queued` and the names of what an event loop and a WebSocket connection
+/// tell are common words, which another program may use for something else: there a wrong value is none.
 #[inline]
 pub(super) fn put<'a>(
     line: &mut Line<'a>,
@@ -167,23 +183,31 @@ pub(super) fn put<'a>(
                 _ => None,
             }
         }
-        // Nothing is made of them here.
-        Field::Stream
-        | Field::ResetBy
-        | Field::ResetCode
-        | Field::BlockedStream
-        | Field::BlockedConnection => {}
         Field::End => line.end = value,
         Field::Cause => line.cause = value,
-        // Facts of a connection, of which no question about requests asks.
-        Field::Tls
-        | Field::Cipher
-        | Field::Resumed
-        | Field::ServerName
-        | Field::Alpn
-        | Field::Handshake => {}
+        _ => put_loop(line, field, value),
     }
     Some(())
+}
+
+/// What an event loop or a WebSocket connection tells. Nothing is made of facts of a connection and its streams, of which
+/// no question about requests asks.
+fn put_loop<'a>(line: &mut Line<'a>, field: Field, value: &'a [u8]) {
+    let (event_loop, websocket) = (&mut line.event_loop, &mut line.websocket);
+    match field {
+        Field::MessagesIn => websocket.received = number(value),
+        Field::MessagesOut => websocket.sent = number(value),
+        Field::CloseCode => {
+            websocket.close_code = number(value).and_then(|code| u16::try_from(code).ok());
+        }
+        Field::Loop => event_loop.wait = seconds(value),
+        Field::Steps => event_loop.steps = count(value),
+        Field::Busy => event_loop.busy = seconds(value),
+        Field::Longest => event_loop.longest = seconds(value),
+        Field::BlockedBy => event_loop.blocked_by = value,
+        Field::EventStream => event_loop.is_event_stream = value == b"yes",
+        _ => {}
+    }
 }
 
 /// What a value says; `Some(None)` where there is none.

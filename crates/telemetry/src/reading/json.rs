@@ -39,6 +39,7 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
     line.has_former_names &= line.spans.queue.is_some();
     line.complete_total();
     line.queued.leave_out_nothing();
+    line.leave_out_strays();
     Some(line)
 }
 
@@ -134,7 +135,7 @@ fn take<'a>(
         Value::Text(text) if !is_number => put(line, field, text, date),
         // The first versions wrote the process as a text.
         Value::Number(text) if is_number || field == Field::Process => put(line, field, text, date),
-        Value::Truth(yes) if field == Field::Queued => {
+        Value::Truth(yes) if matches!(field, Field::Queued | Field::EventStream) => {
             put(line, field, if yes { b"yes" } else { b"no" }, date)
         }
         // Another program's value under a name that is ours as well.

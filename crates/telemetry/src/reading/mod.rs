@@ -77,6 +77,34 @@ impl KnownQueued {
     }
 }
 
+/// What the request's task took of an event loop, as far as the line says so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KnownLoop<'a> {
+    /// The part of the queue time in which the loop had it.
+    pub wait: Option<Nanos>,
+    /// Steps that its task took.
+    pub steps: Option<u32>,
+    /// How long they took together.
+    pub busy: Option<Nanos>,
+    /// The longest of them.
+    pub longest: Option<Nanos>,
+    /// The id of the request that has blocked the loop while it waited.
+    pub blocked_by: &'a [u8],
+    /// Its response has no end of its own: `text/event-stream`.
+    pub is_event_stream: bool,
+}
+
+/// What is known of a WebSocket connection at its end, as far as the line says so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KnownWebSocket {
+    /// Messages of the client.
+    pub received: Option<u64>,
+    /// Messages of the application.
+    pub sent: Option<u64>,
+    /// The code that it has ended with.
+    pub close_code: Option<u16>,
+}
+
 /// What one line says. Texts are as they were written, escapes included ([`Line::plain`] undoes them);
 /// an empty one means "not known", and so does a `-` in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -119,6 +147,10 @@ pub struct Line<'a> {
     pub spans: KnownSpans,
     /// What it found at the queue.
     pub queued: KnownQueued,
+    /// What it took of an event loop.
+    pub event_loop: KnownLoop<'a>,
+    /// What it was as a WebSocket connection.
+    pub websocket: KnownWebSocket,
     /// The route's name.
     pub route: &'a [u8],
     /// The pool's name; empty when it did not go through one.
@@ -147,6 +179,35 @@ impl<'a> Line<'a> {
         match self.form {
             LineForm::Json | LineForm::ProxyJson => plain::json(field),
             _ => plain::text(field),
+        }
+    }
+
+    /// Whether an event loop ran it.
+    pub fn is_of_loop(&self) -> bool {
+        self.event_loop.steps.is_some()
+    }
+
+    /// Whether it became a WebSocket connection.
+    pub fn is_websocket(&self) -> bool {
+        self.websocket.close_code.is_some()
+    }
+
+    /// Whether it lasts as long as its ends like: a WebSocket connection or an event stream.
+    pub fn is_long_lived(&self) -> bool {
+        self.is_websocket() || self.event_loop.is_event_stream
+    }
+
+    /// Common words of another program are no facts: a task has a step that took some time, and a WebSocket connection
+    /// has messages.
+    fn leave_out_strays(&mut self) {
+        let own = &self.event_loop;
+        let is_loop = own.steps > Some(0) && own.busy.is_some() && own.longest.is_some();
+        if !is_loop {
+            self.event_loop = KnownLoop::default();
+        }
+        let own = &self.websocket;
+        if own.received.is_none() || own.sent.is_none() {
+            self.websocket = KnownWebSocket::default();
         }
     }
 

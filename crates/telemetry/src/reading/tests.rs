@@ -41,6 +41,9 @@ struct Facts {
     status: u16,
     choice: (usize, u16, bool, bool),
     queued: Queued,
+    /// Of an event loop or not.
+    event_loop: LoopFacts,
+    websocket: WebSocketFacts,
     offset_minutes: i32,
 }
 
@@ -62,6 +65,36 @@ fn queued() -> impl Strategy<Value = Queued> {
         })
 }
 
+fn event_loop() -> impl Strategy<Value = LoopFacts> {
+    let span = || 0..100_000_000_000u64;
+    let blocked_by = prop::option::of(0..1u64 << 60);
+    (
+        prop::array::uniform3(span()),
+        0..3u32,
+        blocked_by,
+        any::<bool>(),
+    )
+        .prop_map(
+            |([wait, busy, longest], steps, blocked_by, is_event_stream)| LoopFacts {
+                wait: Nanos(wait),
+                steps,
+                busy: Nanos(busy),
+                longest: Nanos(longest),
+                blocked_by,
+                is_event_stream,
+            },
+        )
+}
+
+fn websocket() -> impl Strategy<Value = WebSocketFacts> {
+    let code = prop_oneof![Just(0), 1000..5000u16];
+    (0..1u64 << 60, 0..9u64, code).prop_map(|(received, sent, close_code)| WebSocketFacts {
+        received,
+        sent,
+        close_code,
+    })
+}
+
 fn facts() -> impl Strategy<Value = Facts> {
     let text = prop_oneof![
         "[a-z/.?=&%A-Z0-9-]{1,20}".prop_map(String::into_bytes),
@@ -77,10 +110,11 @@ fn facts() -> impl Strategy<Value = Facts> {
         prop_oneof![Just(0u16), 100..600u16],
         (0..Ending::ALL.len(), 0..3u16, any::<bool>(), any::<bool>()),
         -720..840i32,
-        queued(),
+        (queued(), event_loop(), websocket()),
     )
         .prop_map(
-            |(texts, numbers, mut stamps, wall_us, status, choice, offset_minutes, queued)| {
+            |(texts, numbers, mut stamps, wall_us, status, choice, offset_minutes, at_pool)| {
+                let (queued, event_loop, websocket) = at_pool;
                 stamps.sort_unstable();
                 Facts {
                     texts,
@@ -90,6 +124,8 @@ fn facts() -> impl Strategy<Value = Facts> {
                     status,
                     choice,
                     queued,
+                    event_loop,
+                    websocket,
                     offset_minutes,
                 }
             },
@@ -128,8 +164,8 @@ impl Facts {
                 number: u32::from(route),
                 ..StreamFacts::default()
             },
-            event_loop: LoopFacts::default(),
-            websocket: WebSocketFacts::default(),
+            event_loop: self.event_loop,
+            websocket: self.websocket,
             wall_arrived_ns: self.wall_us * 1_000,
             client: text(0),
             peer: text(0),
@@ -224,6 +260,36 @@ fn check_queued(line: &Line<'_>, record: &Record<'_>) {
     assert_eq!(line.queued, expect);
 }
 
+/// Facts of an event loop are there together, and those of a WebSocket connection.
+fn check_loop(line: &Line<'_>, record: &Record<'_>) {
+    let (facts, us) = (record.event_loop, |span: Nanos| {
+        Nanos(span.0 / 1_000 * 1_000)
+    });
+    let has_loop = facts.steps > 0;
+    let blocked_by = facts.blocked_by.map(|other| made_id(SEED, other));
+    let expect = KnownLoop {
+        wait: has_loop.then_some(us(facts.wait)),
+        steps: has_loop.then_some(facts.steps),
+        busy: has_loop.then_some(us(facts.busy)),
+        longest: has_loop.then_some(us(facts.longest)),
+        blocked_by: match (&blocked_by, has_loop) {
+            (Some(id), true) => id,
+            _ => b"",
+        },
+        is_event_stream: has_loop && facts.is_event_stream,
+    };
+    assert_eq!(line.event_loop, expect);
+    let facts = record.websocket;
+    let is_websocket = facts.close_code > 0;
+    let expect = KnownWebSocket {
+        received: is_websocket.then_some(facts.received),
+        sent: is_websocket.then_some(facts.sent),
+        close_code: is_websocket.then_some(facts.close_code),
+    };
+    assert_eq!(line.websocket, expect);
+    assert_eq!(line.is_websocket(), is_websocket);
+}
+
 fn check_names(line: &Line<'_>, record: &Record<'_>) {
     let names = names();
     assert_eq!(
@@ -261,6 +327,35 @@ fn as_json_has_it(text: &[u8]) -> Vec<u8> {
     out
 }
 
+#[test]
+fn common_words_of_another_program_are_no_facts_of_an_event_loop() {
+    let head = concat!(
+        r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "-" "#,
+        "receive=0.1 queue=0.0 run=0.1 send=0.0 total=0.2 "
+    );
+    let mut reader = Reader::default();
+    let mut check = |rest: &str, is_of_loop, is_websocket| {
+        let text = format!("{head}{rest}");
+        let line = reader.line(text.as_bytes()).expect(rest);
+        assert_eq!(
+            (line.is_of_loop(), line.is_websocket()),
+            (is_of_loop, is_websocket),
+            "{rest}"
+        );
+    };
+    check("loop=0.0 steps=2 busy=0.1 longest=0.1", true, false);
+    check("steps=2", false, false);
+    check("loop=main steps=two busy=yes longest=no", false, false);
+    check("loop=0.0 steps=0 busy=0.0 longest=0.0", false, false);
+    check("messages_in=1 messages_out=0 close_code=1000", false, true);
+    check("messages_in=many close_code=1000", false, false);
+    check(
+        "messages_in=1 messages_out=0 close_code=70000",
+        false,
+        false,
+    );
+}
+
 proptest! {
     #[test]
     fn text_forms_come_back_as_they_were_written(facts in facts()) {
@@ -286,6 +381,7 @@ proptest! {
                     prop_assert_eq!(line.form, LineForm::Phases);
                     check_spans(&line, &record);
                     check_queued(&line, &record);
+                    check_loop(&line, &record);
                     check_names(&line, &record);
                 }
                 Form::NaviServer => {
@@ -317,6 +413,7 @@ proptest! {
         check_agents(&line, &expect);
         check_spans(&line, &expect);
         check_queued(&line, &expect);
+        check_loop(&line, &expect);
         check_names(&line, &expect);
         check_request(&line, &expect);
         prop_assert_eq!(&*line.plain(line.host), expect.host);
@@ -334,12 +431,14 @@ proptest! {
         let template = Template::parse(concat!(
             "{client} {peer} {user};{time}{at}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
             "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process}/{worker} \"{agent}\" \"{referer}\" ",
-            "{id} {route} {pool} {waiting}/{threads} {idle} {queued} {before} {end} {cause}",
+            "{id} {route} {pool} {waiting}/{threads} {idle} {queued} {before} {end} {cause} {loop} {steps} {busy} ",
+            "{longest} {blocked_by} {event_stream} {messages_in} {messages_out} {close_code}",
         )).unwrap();
         let pattern = Pattern::of(&template).unwrap();
         let text = written(Form::Template(template), &record, facts.offset_minutes * 60);
         let line = Reader::new(Some(pattern)).line(&text).expect("a line of ours");
         prop_assert_eq!(line.form, LineForm::Template);
+        check_loop(&line, &record);
         // `{at}` follows `{time}` and is finer.
         check_common(&line, &record, record.wall_arrived_ns);
         check_request(&line, &record);
@@ -367,7 +466,7 @@ proptest! {
 
     #[test]
     fn damage_never_panics_and_never_lies_about_length(
-        at in 0usize..460, byte in any::<u8>(), cut in 0usize..460,
+        at in 0usize..640, byte in any::<u8>(), cut in 0usize..640,
     ) {
         let facts = Facts {
             texts: vec![b"text".to_vec(); 8],
@@ -382,6 +481,19 @@ proptest! {
                 threads: 2,
                 idle: 0,
                 from_queue: true,
+            },
+            event_loop: LoopFacts {
+                wait: Nanos(8_000),
+                steps: 2,
+                busy: Nanos(9_000),
+                longest: Nanos(9_000),
+                blocked_by: Some(4),
+                is_event_stream: true,
+            },
+            websocket: WebSocketFacts {
+                received: 5,
+                sent: 6,
+                close_code: 1000,
             },
             offset_minutes: 60,
         };

@@ -145,6 +145,7 @@ mod records {
                 busy: Nanos(1 << 42),
                 longest: Nanos(1 << 43),
                 blocked_by: Some(0),
+                is_event_stream: true,
             },
             websocket: WebSocketFacts {
                 received: 1 << 40,

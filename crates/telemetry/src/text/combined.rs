@@ -185,6 +185,9 @@ fn event_loop(event_loop: &LoopFacts, names: &super::names::Known, out: &mut Vec
         out.extend_from_slice(b" blocked_by=");
         out.extend_from_slice(&names.made(other));
     }
+    if event_loop.is_event_stream {
+        out.extend_from_slice(b" event_stream=yes");
+    }
 }
 
 fn websocket(websocket: &WebSocketFacts, out: &mut Vec<u8>) {

@@ -89,6 +89,24 @@ pub enum Field {
     BlockedStream,
     /// Seconds of `Send` that the stream waited for its connection.
     BlockedConnection,
+    /// Messages of the client of a WebSocket connection.
+    MessagesIn,
+    /// Messages of the application of a WebSocket connection.
+    MessagesOut,
+    /// The code that a WebSocket connection has ended with.
+    CloseCode,
+    /// Seconds of `Queue` in which the event loop had it.
+    Loop,
+    /// Steps that its task took on the event loop.
+    Steps,
+    /// Seconds that these steps took.
+    Busy,
+    /// Seconds that the longest of them took.
+    Longest,
+    /// The id of the request that has blocked the event loop while it waited.
+    BlockedBy,
+    /// Whether its response is an event stream, which has no end of its own: `yes`.
+    EventStream,
     /// How it ended, in one word.
     End,
     /// Why it was refused or cut.
@@ -108,7 +126,7 @@ pub enum Field {
 }
 
 /// All of them with their names, in the order of the fields.
-const NAMED: [(Field, &str); 50] = [
+const NAMED: [(Field, &str); 59] = [
     (Field::Client, "client"),
     (Field::Peer, "peer"),
     (Field::User, "user"),
@@ -151,6 +169,15 @@ const NAMED: [(Field, &str); 50] = [
     (Field::ResetCode, "reset_code"),
     (Field::BlockedStream, "blocked_stream"),
     (Field::BlockedConnection, "blocked_connection"),
+    (Field::MessagesIn, "messages_in"),
+    (Field::MessagesOut, "messages_out"),
+    (Field::CloseCode, "close_code"),
+    (Field::Loop, "loop"),
+    (Field::Steps, "steps"),
+    (Field::Busy, "busy"),
+    (Field::Longest, "longest"),
+    (Field::BlockedBy, "blocked_by"),
+    (Field::EventStream, "event_stream"),
     (Field::End, "end"),
     (Field::Cause, "cause"),
     (Field::Tls, "tls"),

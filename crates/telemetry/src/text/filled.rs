@@ -7,7 +7,7 @@ use super::field::Field;
 use super::names::Known;
 use super::template::{Part, Place, Template};
 use crate::record::WholeMicros;
-use crate::{Nanos, Queued, Record, ResetBy, TlsRecord};
+use crate::{LoopFacts, Nanos, Queued, Record, ResetBy, TlsRecord, WebSocketFacts};
 
 /// The texts of a second, in both forms.
 #[derive(Debug)]
@@ -64,7 +64,6 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         record, names, us, ..
     } = facts;
     let wall_ns = record.wall_arrived_ns;
-    let tls = || TlsRecord::parse(record.tls).unwrap_or_default();
     match field {
         Field::Client => slot.text(record.client),
         Field::Peer => slot.text(record.peer),
@@ -110,17 +109,65 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::ResetCode => push_u64(slot.out, u64::from(record.stream.reset_code)),
         Field::BlockedStream => slot.before(record.stream.blocked_stream),
         Field::BlockedConnection => slot.before(record.stream.blocked_connection),
+        Field::MessagesIn | Field::MessagesOut | Field::CloseCode => {
+            fill_websocket(field, &record.websocket, slot);
+        }
+        Field::Loop
+        | Field::Steps
+        | Field::Busy
+        | Field::Longest
+        | Field::BlockedBy
+        | Field::EventStream => fill_loop(field, &record.event_loop, names, slot),
         Field::End => slot.text(record.ending.text().as_bytes()),
         Field::Cause => slot.text(record.cause),
-        Field::Tls => slot.text(tls().version),
-        Field::Cipher => slot.text(tls().cipher),
-        Field::Resumed => slot.text(tls().resumed),
-        Field::ServerName => slot.text(tls().server_name),
-        Field::Alpn => slot.text(tls().alpn),
-        Field::Handshake => match tls().handshake {
+        Field::Tls
+        | Field::Cipher
+        | Field::Resumed
+        | Field::ServerName
+        | Field::Alpn
+        | Field::Handshake => fill_tls(field, record, slot),
+    }
+}
+
+fn fill_tls(field: Field, record: &Record<'_>, slot: &mut Slot<'_>) {
+    let tls = TlsRecord::parse(record.tls).unwrap_or_default();
+    match field {
+        Field::Tls => slot.text(tls.version),
+        Field::Cipher => slot.text(tls.cipher),
+        Field::Resumed => slot.text(tls.resumed),
+        Field::ServerName => slot.text(tls.server_name),
+        Field::Alpn => slot.text(tls.alpn),
+        _ => match tls.handshake {
             Some(took) => push_seconds(slot.out, took.0 / 1_000),
             None => slot.text(b""),
         },
+    }
+}
+
+/// Only of an exchange that became a WebSocket connection.
+fn fill_websocket(field: Field, websocket: &WebSocketFacts, slot: &mut Slot<'_>) {
+    match field {
+        _ if websocket.close_code == 0 => slot.text(b""),
+        Field::MessagesIn => push_u64(slot.out, websocket.received),
+        Field::MessagesOut => push_u64(slot.out, websocket.sent),
+        _ => push_u64(slot.out, u64::from(websocket.close_code)),
+    }
+}
+
+/// Only of an exchange that ran on an event loop.
+fn fill_loop(field: Field, event_loop: &LoopFacts, names: &Known, slot: &mut Slot<'_>) {
+    match field {
+        _ if event_loop.steps == 0 => slot.text(b""),
+        Field::Loop => push_seconds(slot.out, event_loop.wait.0 / 1_000),
+        Field::Steps => push_u64(slot.out, u64::from(event_loop.steps)),
+        Field::Busy => push_seconds(slot.out, event_loop.busy.0 / 1_000),
+        Field::Longest => push_seconds(slot.out, event_loop.longest.0 / 1_000),
+        Field::BlockedBy => match event_loop.blocked_by {
+            Some(other) => slot.text(&names.made(other)),
+            None => slot.text(b""),
+        },
+        _ if event_loop.is_event_stream => slot.text(b"yes"),
+        _ => slot.text(b""),
     }
 }
 

@@ -127,6 +127,9 @@ fn event_loop(event_loop: &LoopFacts, names: &super::names::Known, out: &mut Vec
     if let Some(other) = event_loop.blocked_by {
         text(out, b",\"blocked_by\":\"", &names.made(other));
     }
+    if event_loop.is_event_stream {
+        out.extend_from_slice(b",\"event_stream\":true");
+    }
 }
 
 /// Only of an exchange that became a WebSocket connection.

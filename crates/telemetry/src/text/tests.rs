@@ -43,6 +43,7 @@ const SAMPLE: Record<'static> = Record {
         busy: Nanos::ZERO,
         longest: Nanos::ZERO,
         blocked_by: None,
+        is_event_stream: false,
     },
     websocket: WebSocketFacts {
         received: 0,
@@ -602,6 +603,7 @@ fn an_exchange_of_an_event_loop_shows_its_steps() {
             busy: Nanos(450_000),
             longest: Nanos(300_000),
             blocked_by: Some(7),
+            is_event_stream: true,
         },
         websocket: WebSocketFacts {
             received: 5,
@@ -617,6 +619,16 @@ fn an_exchange_of_an_event_loop_shows_its_steps() {
     let json = line(Form::Json, &ran);
     let expect = r#","messages_in":5,"messages_out":6,"close_code":1001,"loop":0.000012,"steps":3,"busy":0.000450,"longest":0.000300,"blocked_by":""#;
     assert!(json.contains(expect), "{json}");
+    assert!(text.contains(" event_stream=yes "), "{text}");
+    assert!(json.contains(r#"","event_stream":true,"#), "{json}");
+    let named = template(
+        "{messages_in} {messages_out} {close_code} {loop} {steps} {busy} {longest} {event_stream}",
+    );
+    assert_eq!(
+        line(named.clone(), &ran),
+        "5 6 1001 0.000012 3 0.000450 0.000300 yes\n"
+    );
+    assert_eq!(line(named, &SAMPLE), "- - - - - - - -\n");
     for plain in [Form::CombinedPhases, Form::Json].map(|form| line(form, &SAMPLE)) {
         assert!(
             !plain.contains("steps") && !plain.contains("messages"),
