@@ -66,7 +66,7 @@ def test_repeats_a_log_and_answers(tmp_path: Path, log: Path) -> None:
     found = told(tmp_path, str(log), "--threads", "3,4,8,2:8")
     assert found["schema"] == 1
     assert found["log"]["requests"] == 5000
-    assert found["log"]["pools"] == [{"name": "default", "threads": "4"}]
+    assert found["log"]["pools"] == [{"name": "default", "threads": "4", "event_loop": False}]
     assert not found["log"]["sharing"]["depends"]
     assert found["calibration"]["holds"]
     # Whose log it is is not in it.
@@ -187,7 +187,7 @@ def test_the_log_of_a_server_is_answered(
     server.stop()
     found = told(tmp_path, str(server.log), "--threads", "1,2,4", "--force")
     assert found["log"]["requests"] == 200
-    assert found["log"]["pools"] == [{"name": "default", "threads": "2"}]
+    assert found["log"]["pools"] == [{"name": "default", "threads": "2", "event_loop": False}]
     # Arrivals are known to the microsecond.
     assert not any("whole seconds" in remark for remark in found["remarks"])
     # Nobody was refused, and yet it was a server that turns a standing queue around.

@@ -144,6 +144,7 @@ impl Iterator for LawArrivals {
             computing: Nanos((run.0 as f64 * route.computing) as u64),
             route: index as u16,
             class: route.class,
+            ..Arrival::default()
         })
     }
 }

@@ -14,8 +14,8 @@ pub mod prediction;
 pub mod recorded;
 mod setting;
 
-pub use arrival::Arrival;
+pub use arrival::{Arrival, Lifetime, LoopSteps};
 pub use engine::{Ending, Policy, Trace, simulate, simulate_traced};
 pub use laws::{ArrivalProcess, LawArrivals, Laws, Rate, Route, Service};
 pub use outcome::{Moment, Outcome, PoolOutcome};
-pub use setting::{Lock, Pause, PoolPlan, Setting, Sharing};
+pub use setting::{Concurrency, Lock, LoopPlan, Pause, PoolPlan, RunsOn, Setting, Sharing};

@@ -22,6 +22,10 @@ pub struct Setting {
     pub fetch: Nanos,
     /// What a new thread needs until it can begin.
     pub thread_start: Nanos,
+    /// The event loop of each process, if pools are on one.
+    pub event_loop: LoopPlan,
+    /// What a sleeping event loop needs to look at its queues: each of these is as likely as the others. Empty: nothing.
+    pub loop_wakes: Vec<Nanos>,
     /// How those that run at once slow each other down, within one process.
     pub sharing: Sharing,
     /// What only one request of a process can do at a time; `None`: there is no such thing.
@@ -32,8 +36,58 @@ pub struct Setting {
     pub patience: Nanos,
 }
 
+/// The event loop of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LoopPlan {
+    /// How many requests may be inside.
+    pub concurrency: Concurrency,
+    /// What it costs the loop to begin a request, beside its steps.
+    pub begin: Nanos,
+}
+
+/// How many requests may be inside an event loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Concurrency {
+    /// While the loop does not keep up; at least 1.
+    pub min: usize,
+    /// While it does; at least `min`.
+    pub max: usize,
+}
+
+/// As the server has it.
+impl Default for Concurrency {
+    fn default() -> Concurrency {
+        Concurrency {
+            min: 100,
+            max: 1_000,
+        }
+    }
+}
+
+/// `8`, or `100:1000`.
+impl fmt::Display for Concurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.min == self.max {
+            true => write!(f, "{}", self.max),
+            false => write!(f, "{}:{}", self.min, self.max),
+        }
+    }
+}
+
+/// What runs the requests of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RunsOn {
+    /// Threads of its own, each of which one request holds from its begin to its end.
+    #[default]
+    Threads,
+    /// The event loop of its process, for each step of a request. The pool has one thread.
+    EventLoop,
+}
+
 /// A pool of a simulated server.
 pub struct PoolPlan {
+    /// What runs its requests.
+    pub runs_on: RunsOn,
     /// Bounds and targets.
     pub settings: PoolSettings,
     /// Threads at the start.

@@ -56,6 +56,8 @@ fn settings() -> impl Strategy<Value = Setting> {
                 wakes,
                 fetch,
                 thread_start,
+                event_loop: whatif::LoopPlan::default(),
+                loop_wakes: Vec::new(),
                 sharing: Sharing { sigma, kappa },
                 lock,
                 pauses: pauses.iter().map(pause).collect(),

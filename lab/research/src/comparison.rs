@@ -7,7 +7,7 @@ use queueing::{Control, PoolSettings, PoolShape};
 use research::controllers::{Fixed, FrankenPhp, Gradient2, Granian, NaviServer, Prefork};
 use research::workloads;
 use telemetry::Nanos;
-use whatif::{Policy, PoolPlan, simulate};
+use whatif::{Policy, PoolPlan, RunsOn, simulate};
 
 const LASTS: Nanos = Nanos::from_secs(600);
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
@@ -53,6 +53,7 @@ fn cell(rule: &Rule, index: usize) -> String {
 fn plan(rule: &Rule) -> PoolPlan {
     let (settings, make) = (rule.settings, rule.make);
     PoolPlan {
+        runs_on: RunsOn::Threads,
         settings,
         threads: settings.shape.threads_min,
         policy: Box::new(move || make(&settings)),

@@ -6,7 +6,9 @@
 
 use queueing::Class;
 use telemetry::Nanos;
-use whatif::{ArrivalProcess, Laws, Pause, PoolPlan, Rate, Route, Service, Setting, Sharing};
+use whatif::{
+    ArrivalProcess, Laws, LoopPlan, Pause, PoolPlan, Rate, Route, Service, Setting, Sharing,
+};
 
 /// Requests, and what the server is like that they come to.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,6 +38,8 @@ impl Workload {
             wakes: Vec::new(),
             fetch: Nanos::ZERO,
             thread_start: THREAD_START,
+            event_loop: LoopPlan::default(),
+            loop_wakes: Vec::new(),
             sharing: self.sharing,
             lock: None,
             pauses: self.pauses.clone(),

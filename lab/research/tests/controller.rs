@@ -6,8 +6,8 @@ use queueing::{Control, PoolSettings, PoolShape};
 use research::workloads::{self, Workload};
 use telemetry::Nanos;
 use whatif::{
-    ArrivalProcess, Ending, Laws, Outcome, PoolPlan, Rate, Route, Service, Setting, Sharing, Trace,
-    simulate, simulate_traced,
+    ArrivalProcess, Ending, Laws, LoopPlan, Outcome, PoolPlan, Rate, Route, RunsOn, Service,
+    Setting, Sharing, Trace, simulate, simulate_traced,
 };
 
 const LASTS: Nanos = Nanos::from_secs(240);
@@ -43,6 +43,7 @@ fn settings(threads_min: usize, threads_max: usize) -> PoolSettings {
 
 fn plan(settings: PoolSettings) -> PoolPlan {
     PoolPlan {
+        runs_on: RunsOn::Threads,
         settings,
         threads: settings.shape.threads_min,
         policy: Box::new(move || Box::new(Control::new(&settings))),
@@ -171,6 +172,8 @@ fn sleeping(
         wakes: vec![Nanos::from_us(20)],
         fetch: Nanos::from_us(5),
         thread_start: Nanos::from_ms(5),
+        event_loop: LoopPlan::default(),
+        loop_wakes: Vec::new(),
         sharing: Sharing::default(),
         lock: None,
         pauses: Vec::new(),

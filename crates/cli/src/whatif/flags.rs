@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Command};
 use report::{Input, duration};
 use telemetry::{Nanos, Pattern};
 use whatif::prediction::{ControlMode, ErrorMax, Objective, Reserve, Threads};
-use whatif::{Laws, Service};
+use whatif::{Concurrency, Laws, Service};
 
 use super::routes::PoolRule;
 use super::{objective, synthetic};
@@ -20,7 +20,8 @@ const ABOUT: &str = "Predict queue times with other numbers of threads, pools, p
 const LONG_ABOUT: &str = "\
 Say how many threads a server needs, from its access log. The simulation takes the arrivals and run
 times of the log, and runs them through the server's own queue and controller. Without further flags
-the command proposes a number of threads, and a pool for a page that holds the threads of others.
+the command proposes a number of threads, and a pool for a page that holds the threads of others;
+for ASGI applications, what to do about pages that block the event loop, and a number of processes.
 
 The logs must contain run times: milepost's default, json and naviserver formats, NaviServer's format
 with partial times, and what `--format` reads. The simulation first repeats the log itself. If the
@@ -34,6 +35,7 @@ Examples:
   milepost whatif access.log --threads 2,4,8,2:16 --rate x1,x1.5,x2
   milepost whatif access.log --objective 'p99 queue < 20ms' --rate x2
   milepost whatif access.log --threads 8 --pools 'slow=2 /reports/*'
+  milepost whatif asgi.log --processes 1,2,4 --concurrency 50,100:1000 --to-thread /report
   milepost whatif access.log --threads 2,4,8 --html whatif.html
   milepost whatif --synthetic 'poisson rate=200 run=lognormal:20ms,4' --threads 4,5,6,8
 
@@ -46,12 +48,15 @@ const FLAGS: &str = "\
 # Variants
 threads LIST Threads of each process: 2,5,10; 2:20 is a pool that the controller sizes
 processes LIST Numbers of processes: 1,2,4
+concurrency LIST Requests inside the event loop of each process, as asgi_concurrency: 50,100:1000
+to-thread PATH+ Path whose steps on the event loop run in threads instead: '/report*'; repeatable
 pools POOL+ Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable
 rate LIST Factors of the log's request rate: x1.5,x2; the time between requests becomes shorter
 control LIST Whether the controller sizes pools and refuses requests under overload: on,off [default: on]
 objective TEXT+ Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable
 # The server
 threads-now THREADS Threads of each process while the log was written [default: from the log, else the most requests running at once]
+concurrency-now MIN:MAX asgi_concurrency while the log was written [default: 100:1000, or what repeats the log]
 queue-target DURATION Queue time of 95 of 100 requests above which a pool grows [default: 5ms]
 queue-timeout DURATION Maximum queue time before a request is refused [default: 30s]
 overload-timeout DURATION Maximum queue time while a pool is overloaded [default: auto, 1s or three median run times]
@@ -80,6 +85,7 @@ const FORMER_LAW: &str = "`--synthetic 'poisson rate=200 run=20ms'` makes reques
 const LIST_LEN_MAX: usize = 64;
 const THREADS_MAX: usize = 4_096;
 const PROCESSES_MAX: usize = 256;
+const CONCURRENCY_MAX: usize = 1_000_000;
 /// As the server has it.
 const QUEUE_LEN_MAX: usize = 1_000_000;
 
@@ -90,11 +96,15 @@ pub(super) struct WhatifOptions {
     pub(super) run: Option<Service>,
     pub(super) threads: Vec<Threads>,
     pub(super) processes: Vec<usize>,
+    pub(super) concurrencies: Vec<Concurrency>,
+    /// Paths whose steps run in threads.
+    pub(super) to_threads: Vec<String>,
     pub(super) rates: Vec<f64>,
     pub(super) controls: Vec<ControlMode>,
     pub(super) pools: Vec<PoolRule>,
     pub(super) objectives: Vec<Objective>,
     pub(super) threads_now: Option<Threads>,
+    pub(super) concurrency_now: Option<Concurrency>,
     pub(super) queue_target: Nanos,
     pub(super) queue_timeout: Nanos,
     /// `None`: by the runs, as the server has it.
@@ -123,6 +133,8 @@ impl WhatifOptions {
     pub(super) fn is_open(&self) -> bool {
         self.threads.is_empty()
             && self.processes.is_empty()
+            && self.concurrencies.is_empty()
+            && self.to_threads.is_empty()
             && self.rates.is_empty()
             && self.controls.is_empty()
             && self.pools.is_empty()
@@ -163,11 +175,14 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         run: flags.value("run", synthetic::service),
         threads: flags.list("threads", threads),
         processes: flags.list("processes", |text| whole(text, 1..=PROCESSES_MAX)),
+        concurrencies: flags.list("concurrency", concurrency),
+        to_threads: flags.all("to-thread", path_glob),
         rates: flags.list("rate", rate),
         controls: flags.list("control", control),
         pools: flags.all("pools", PoolRule::parse),
         objectives: flags.all("objective", objective::parse),
         threads_now: flags.value("threads-now", threads),
+        concurrency_now: flags.value("concurrency-now", concurrency),
         queue_target: flags.or("queue-target", Nanos::from_ms(5), span),
         queue_timeout: flags.or("queue-timeout", Nanos::from_secs(30), span),
         overload_timeout: flags.or("overload-timeout", None, span_or_auto),
@@ -253,6 +268,16 @@ impl Flags<'_> {
                 "synthetic requests have no paths",
             ),
             (
+                !options.concurrencies.is_empty(),
+                "--concurrency",
+                "synthetic requests run on threads",
+            ),
+            (
+                !options.to_threads.is_empty(),
+                "--to-thread",
+                "synthetic requests run on threads",
+            ),
+            (
                 !is_counted,
                 "--threads",
                 "is missing: synthetic requests do not tell the number of threads",
@@ -333,6 +358,20 @@ pub(super) fn threads(text: &str) -> Result<Threads, String> {
     let (min, max) = (one(min)?, one(max)?);
     let threads = (min <= max).then_some(Threads { min, max });
     expect(threads, "the smaller number first", text)
+}
+
+/// `100:1000`, or `8` for both.
+fn concurrency(text: &str) -> Result<Concurrency, String> {
+    let (min, max) = text.split_once(':').unwrap_or((text, text));
+    let one = |text: &str| whole(text, 1..=CONCURRENCY_MAX);
+    let (min, max) = (one(min)?, one(max)?);
+    let found = (min <= max).then_some(Concurrency { min, max });
+    expect(found, "the smaller number first", text)
+}
+
+fn path_glob(text: &str) -> Result<String, String> {
+    let found = text.starts_with(['/', '*']).then(|| text.to_owned());
+    expect(found, "a path as /report or /reports/*", text)
 }
 
 /// `1`, or `1:8`; one number stands for both.
@@ -473,6 +512,9 @@ mod tests {
         );
         check("--law poisson", "hint: `--synthetic");
         check("a --pools slow", "expected a pool");
+        check("a --concurrency 9:2", "the smaller number first");
+        check("a --concurrency-now 0", "a number from 1");
+        check("a --to-thread report", "expected a path as");
         check("a --queue-target 0ms", "expected a duration");
         check("a --queue-len-max 0", "a number from 1 to 1000000");
         check("a --queue-reserve 1:x", "expected a number from 0");

@@ -1,5 +1,6 @@
 //! Answers for programs: one object, schema 1. The keys are documented in docs/guide/whatif.md.
 
+use ::whatif::RunsOn;
 use serde_json::{Value, json};
 
 use super::log_facts::LogFacts;
@@ -39,6 +40,7 @@ pub(super) fn json(findings: &Findings) -> String {
 /// The sentences, and what they propose.
 fn verdict(findings: &Findings) -> Value {
     let proposal = findings.proposal.as_ref();
+    let of_loop = findings.loop_proposal.as_ref();
     json!({
         "sentences": findings.verdict(),
         "threads": proposal.and_then(Proposal::threads),
@@ -48,15 +50,21 @@ fn verdict(findings: &Findings) -> Value {
             "others_threads": apart.others_threads,
             "toml": apart.toml(),
         })),
+        "processes": of_loop.and_then(|found| found.processes.as_ref()).map(|one| one.processes),
+        "concurrency": of_loop.and_then(|found| found.concurrency.as_ref()).map(|one| one.size()),
+        "to_thread": of_loop.and_then(|found| found.blocker.as_ref()).map(|(one, _)| &one.path),
     })
 }
 
 fn facts(log: &LogFacts, findings: &Findings) -> Value {
     let present = &findings.present.variant;
-    let pools = present
-        .pools
-        .iter()
-        .map(|pool| json!({ "name": pool.name, "threads": pool.threads.to_string() }));
+    let pools = present.pools.iter().map(|pool| {
+        json!({
+            "name": pool.name,
+            "threads": pool.threads.to_string(),
+            "event_loop": pool.runs_on == RunsOn::EventLoop,
+        })
+    });
     let seconds = |ns: u64| ns as f64 / 1e9;
     json!({
         "requests": log.requests,
@@ -67,6 +75,17 @@ fn facts(log: &LogFacts, findings: &Findings) -> Value {
         "pools": pools.collect::<Vec<_>>(),
         "threads_from": log.threads_from.text(),
         "processes": present.processes,
+        "event_loop": log.event_loop.as_ref().map(|own| json!({
+            "concurrency": own.concurrency.to_string(),
+            "concurrency_from": own.concurrency_from.text(),
+            "inside_max": own.inside_max,
+            "wake_seconds": seconds(own.costs.wake.0),
+            "begin_seconds": seconds(own.costs.begin.0),
+            "blocker": own.blocker.as_ref().map(|blocker| json!({
+                "path": blocker.path,
+                "mean_ms": blocker.mean_ms,
+            })),
+        })),
         "wake_seconds": seconds(log.costs.wake.0),
         "fetch_seconds": seconds(log.costs.fetch.0),
         "lock": log.lock.as_ref().map(|fit| json!({

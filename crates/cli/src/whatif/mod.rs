@@ -7,6 +7,7 @@
 mod flags;
 mod json;
 mod log_facts;
+mod loop_proposal;
 mod objective;
 mod page;
 mod proposal;
@@ -18,6 +19,7 @@ mod table;
 
 use std::fs;
 
+use ::whatif::RunsOn;
 use clap::ArgMatches;
 use present::thousands;
 use whatif::prediction::{
@@ -31,8 +33,10 @@ use crate::{COULD_NOT, DONE, NO};
 pub(crate) use flags::command;
 use flags::{Source, WhatifOptions};
 use log_facts::Present;
+use loop_proposal::LoopProposal;
 use proposal::Proposal;
 use reading::Untimed;
+use routes::Routes;
 
 /// Most variants of one question.
 const VARIANTS_LEN_MAX: usize = 500;
@@ -44,6 +48,11 @@ const REFUSAL_HINT: &str = "set `--threads-now N` if the server had another numb
     `--queue-target`, `--queue-timeout`, `--overload-timeout` as the server had them; `--error-max 50%` \
     accepts larger errors, `--force` any";
 
+/// The same for an event loop.
+const LOOP_REFUSAL_HINT: &str = "set `--concurrency-now MIN:MAX` if `asgi_concurrency` was not the default, and \
+    `--queue-target`, `--queue-timeout`, `--overload-timeout` as the server had them; tasks and callbacks that are no \
+    steps of requests hold the loop as well, and no log shows them; `--error-max 50%` accepts larger errors, `--force` any";
+
 /// The cause that is most likely, where arrivals are a guess.
 const BY_SECOND_HINT: &str = "the log has times in whole seconds; lines with `at=`, as the server writes them by default, \
     or of `--access-log-format json` have microseconds";
@@ -54,6 +63,8 @@ struct Findings {
     title: String,
     present: Present,
     proposal: Option<Proposal>,
+    /// The same where the busiest pool is on an event loop.
+    loop_proposal: Option<LoopProposal>,
     answers: Vec<Answer>,
     objectives: Vec<Objective>,
     searches: Vec<SearchResult>,
@@ -68,6 +79,8 @@ impl Findings {
         };
         let mut lines = vec![proposal::now(log, &self.present.variant)];
         lines.extend(self.proposal.iter().flat_map(|found| found.sentences(log)));
+        let of_loop = self.loop_proposal.as_ref();
+        lines.extend(of_loop.into_iter().flat_map(LoopProposal::sentences));
         lines.extend(proposal::checked(&self.present));
         lines.extend(self.proposal.as_ref().and_then(Proposal::apart_sentence));
         lines
@@ -117,31 +130,95 @@ fn predict(options: &WhatifOptions) -> Result<Findings, Message> {
         }
         return Err(refusal(&title, &present, calibration));
     }
-    let threads_max = dependent_on(&present).map(|seen| 2 * seen);
-    let proposed = match options.is_open() {
-        true => proposal::proposal(&mut present, threads_max),
-        false => None,
-    };
-    let (proposal, answers, searches) = match proposed {
-        Some((proposal, answers)) => (Some(proposal), answers, Vec::new()),
-        None => {
-            let variants = variants(options, &present.variant)?;
-            let (answers, searches) = simulated(options, &present, &variants);
-            (None, answers, searches)
-        }
-    };
+    let answered = answered(options, &mut present)?;
+    let (answers, searches) = (answered.answers, answered.searches);
     let tried = searches.iter().flat_map(|result| &result.search.tried);
     let all: Vec<&Answer> = answers.iter().chain(tried).collect();
     remarks.extend(remarks::of(&present, &all));
     Ok(Findings {
         title,
         present,
-        proposal,
+        proposal: answered.proposal,
+        loop_proposal: answered.loop_proposal,
         answers,
         objectives: options.objectives.clone(),
         searches,
         remarks,
     })
+}
+
+/// What was asked for, or what is proposed where nothing in particular was.
+#[derive(Default)]
+struct Answered {
+    proposal: Option<Proposal>,
+    loop_proposal: Option<LoopProposal>,
+    answers: Vec<Answer>,
+    searches: Vec<SearchResult>,
+}
+
+fn answered(options: &WhatifOptions, present: &mut Present) -> Result<Answered, Message> {
+    if let Some(fault) = meaningless(options, present) {
+        return Err(fault);
+    }
+    let threads_max = dependent_on(present).map(|seen| 2 * seen);
+    if options.is_open() && present.is_on_loop() {
+        if let Some((proposal, answers)) = loop_proposal::proposal(present) {
+            return Ok(Answered {
+                loop_proposal: Some(proposal),
+                answers,
+                ..Answered::default()
+            });
+        }
+    } else if options.is_open()
+        && let Some((proposal, answers)) = proposal::proposal(present, threads_max)
+    {
+        return Ok(Answered {
+            proposal: Some(proposal),
+            answers,
+            ..Answered::default()
+        });
+    }
+    let variants = variants(options, present)?;
+    let (answers, searches) = simulated(options, present, &variants);
+    Ok(Answered {
+        answers,
+        searches,
+        ..Answered::default()
+    })
+}
+
+/// A question that makes no sense for the pools of the log.
+fn meaningless(options: &WhatifOptions, present: &Present) -> Option<Message> {
+    let name = &present.variant.pools[0].name;
+    let hint = "`--processes 1,2,4` has more event loops, `--concurrency 50,100:1000` other numbers of requests inside, \
+                and `--to-thread PATH` takes blocking steps from the loop";
+    let is_on_loop = present.is_on_loop();
+    let pools = &present.variant.pools;
+    let has_loop = pools.iter().any(|pool| pool.runs_on == RunsOn::EventLoop);
+    let on_loop = |flag: &str, what: &str| {
+        let text =
+            format!("{what}: the pool `{name}`, the busiest of the log, is on an event loop");
+        Message::new(&format!("`{flag}`"), text).with_hint(hint)
+    };
+    if is_on_loop && !options.threads.is_empty() {
+        return Some(on_loop("--threads", "an event loop is one thread"));
+    }
+    if is_on_loop && options.threads_now.is_some() {
+        return Some(on_loop("--threads-now", "an event loop is one thread"));
+    }
+    if is_on_loop && !options.objectives.is_empty() {
+        return Some(on_loop("--objective", "looks for a number of threads"));
+    }
+    let flags = [
+        ("--concurrency", !options.concurrencies.is_empty()),
+        ("--concurrency-now", options.concurrency_now.is_some()),
+        ("--to-thread", !options.to_threads.is_empty()),
+    ];
+    let (flag, _) = flags
+        .into_iter()
+        .find(|(_, is_used)| *is_used && !has_loop)?;
+    let text = "no request of the log has run on an event loop";
+    Some(Message::new(&format!("`{flag}`"), text))
 }
 
 /// The name of the source, what is known of the present, and doubts about it.
@@ -157,7 +234,8 @@ fn known(options: &WhatifOptions) -> Result<(String, Present, Vec<String>), Mess
         Some(_) => Untimed::Taken,
         None => Untimed::Left,
     };
-    let read = reading::read(inputs, pattern, &options.pools, untimed)?;
+    let routes = Routes::new(&options.pools, &options.to_threads);
+    let read = reading::read(inputs, pattern, routes, untimed)?;
     let title = title(inputs);
     let fault = read.fault(&title, untimed);
     match fault.or_else(|| read.clash(&options.pools)) {
@@ -178,37 +256,50 @@ fn refusal(title: &str, present: &Present, calibration: &Calibration) -> Message
             )
         })
         .collect();
-    let threads = present.variant.pools[0].threads;
+    let with = match present.is_on_loop() {
+        true => format!(
+            "{} requests inside the event loop",
+            present.variant.concurrency
+        ),
+        false => format!("{} threads", present.variant.pools[0].threads),
+    };
     let text = format!(
-        "the simulation with {threads} threads does not repeat this log: {}",
+        "the simulation with {with} does not repeat this log: {}",
         wrong.join(", ")
     );
+    let what = match present.is_on_loop() {
+        true => LOOP_REFUSAL_HINT,
+        false => REFUSAL_HINT,
+    };
     let hint = match present.log.as_ref().is_some_and(|log| log.is_by_second) {
-        true => format!("{BY_SECOND_HINT}; {REFUSAL_HINT}"),
-        false => REFUSAL_HINT.to_owned(),
+        true => format!("{BY_SECOND_HINT}; {what}"),
+        false => what.to_owned(),
     };
     Message::new(&format!("`{title}`"), text).with_hint(hint)
 }
 
 /// All combinations of the options: by rate, then processes, then control, then threads.
-fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Message> {
+fn variants(options: &WhatifOptions, present: &Present) -> Result<Vec<Variant>, Message> {
+    let now = &present.variant;
     let today = now.pools[0].threads;
-    let threads = match options.threads.is_empty() && options.objectives.is_empty() {
+    let is_open = options.threads.is_empty() && options.objectives.is_empty();
+    let threads = match is_open && !present.is_on_loop() {
         true => around(today),
         false => or(&options.threads, today),
     };
+    let concurrencies = or(&options.concurrencies, now.concurrency);
     let processes = or(&options.processes, now.processes);
     let controls = or(&options.controls, ControlMode::On);
     let rates = or(&options.rates, 1.0);
     // Before they are made: each is a simulation of seconds.
-    let len = rates.len() * processes.len() * controls.len() * threads.len();
+    let len = rates.len() * processes.len() * controls.len() * threads.len() * concurrencies.len();
     if len > VARIANTS_LEN_MAX {
         let text = format!(
             "{} variants, expected up to {VARIANTS_LEN_MAX}",
             thousands(len as u64)
         );
         return Err(Message::new(
-            "`--threads`, `--processes`, `--rate`, `--control`",
+            "`--threads`, `--processes`, `--concurrency`, `--rate`, `--control`",
             text,
         ));
     }
@@ -216,22 +307,16 @@ fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Mess
     for rate in &rates {
         for processes in &processes {
             for control in &controls {
-                for threads in &threads {
-                    let mut pools = now.pools.clone();
-                    // `--threads` is about the pool where requests go by default; the others have theirs in
-                    // `--pools`.
-                    pools[0].threads = *threads;
-                    pools.extend(options.pools.iter().map(|rule| PoolVariant {
-                        name: rule.name.clone(),
-                        threads: rule.threads,
-                    }));
-                    variants.push(Variant {
-                        pools,
-                        processes: *processes,
-                        rate: *rate,
-                        control: *control,
-                    });
-                }
+                let sizes = concurrencies
+                    .iter()
+                    .flat_map(|one| threads.iter().map(move |threads| (one, threads)));
+                variants.extend(sizes.map(|(concurrency, threads)| Variant {
+                    pools: pools(options, now, *threads),
+                    processes: *processes,
+                    concurrency: *concurrency,
+                    rate: *rate,
+                    control: *control,
+                }));
             }
         }
     }
@@ -241,6 +326,15 @@ fn variants(options: &WhatifOptions, now: &Variant) -> Result<Vec<Variant>, Mess
         "there is a variant for each combination"
     );
     Ok(variants)
+}
+
+/// `--threads` is about the pool where requests go by default; the others have theirs in `--pools`.
+fn pools(options: &WhatifOptions, now: &Variant, threads: Threads) -> Vec<PoolVariant> {
+    let mut pools = now.pools.clone();
+    pools[0].threads = threads;
+    let more = options.pools.iter();
+    pools.extend(more.map(|rule| PoolVariant::of_threads(&rule.name, rule.threads)));
+    pools
 }
 
 /// The values of a flag, or its default.
@@ -288,7 +382,7 @@ fn simulated(
                 control: variant.control.text(),
                 threads_max,
                 running_seen,
-                met_by: rows.iter().find(is_met).map(|row| row.threads.clone()),
+                met_by: rows.iter().find(is_met).map(|row| row.size().to_owned()),
                 search: smallest(
                     basis,
                     &requests,

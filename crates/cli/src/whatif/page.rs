@@ -93,6 +93,10 @@ fn groups(findings: &Findings) -> Vec<Vec<(f64, &Answer)>> {
 type Quantile = (&'static str, fn(&Times) -> f64);
 
 fn over_threads(findings: &Findings) -> Option<Chart> {
+    // An event loop has one thread, whatever else varies.
+    if findings.present.is_on_loop() {
+        return None;
+    }
     let groups = groups(findings);
     // Several groups with three lines each could not be told apart.
     let quantiles: &[Quantile] = match groups.len() {
@@ -218,7 +222,10 @@ fn over_time(findings: &Findings) -> Vec<Chart> {
             of("running", |moment| moment.running),
             of("waiting", |moment| moment.waiting),
         ];
-        let title = format!("Over time, {} threads", answer.threads);
+        let title = match &answer.concurrency {
+            Some(size) => format!("Over time, {size} requests inside"),
+            None => format!("Over time, {} threads", answer.threads),
+        };
         let scale = Scale::of(Axis::Linear, Axis::Linear);
         Chart::of(&title, ["seconds", "threads, requests"], scale, lines)
     };

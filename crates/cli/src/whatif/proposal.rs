@@ -4,6 +4,7 @@
 //! Takes what is known of the present, simulates some variants, gives a [`Proposal`] and its sentences. Each part may be
 //! absent: no advice is better than a wrong one.
 
+use ::whatif::RunsOn;
 use present::{counted, duration, share};
 use whatif::prediction::{
     Answer, ControlMode, Metric, Objective, PoolVariant, Threads, Times, Variant, answers, smallest,
@@ -15,12 +16,12 @@ use super::log_facts::{HeavyRoute, LogFacts, Present, ThreadsFrom};
 const P99_LEN_MIN: u64 = 1_000;
 const P95_LEN_MIN: u64 = 200;
 /// A shorter wait needs no cure.
-const WAIT_MIN_MS: f64 = 5.0;
+pub(super) const WAIT_MIN_MS: f64 = 5.0;
 /// Waits that differ by less are the same: a tenth, and a millisecond or this part of what requests wait today.
-const SAME_TIMES: f64 = 1.1;
-const SAME_MS: f64 = 1.0;
+pub(super) const SAME_TIMES: f64 = 1.1;
+pub(super) const SAME_MS: f64 = 1.0;
 const SAME_PART: f64 = 0.02;
-const SAME_REFUSED: f64 = 0.001;
+pub(super) const SAME_REFUSED: f64 = 0.001;
 /// Times today's threads that are tried.
 const TRIED: [usize; 4] = [1, 2, 4, 8];
 /// Threads of a pool that is proposed.
@@ -42,13 +43,13 @@ pub(super) struct Proposal {
 
 /// Which percentile of the waits tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Percentile {
+pub(super) enum Percentile {
     P99,
     P95,
 }
 
 impl Percentile {
-    fn of_len(requests_len: u64) -> Option<Percentile> {
+    pub(super) fn of_len(requests_len: u64) -> Option<Percentile> {
         match requests_len {
             P99_LEN_MIN.. => Some(Percentile::P99),
             P95_LEN_MIN.. => Some(Percentile::P95),
@@ -56,7 +57,7 @@ impl Percentile {
         }
     }
 
-    fn value(self) -> fn(&Times) -> f64 {
+    pub(super) fn value(self) -> fn(&Times) -> f64 {
         match self {
             Percentile::P99 => |times| times.p99_ms,
             Percentile::P95 => |times| times.p95_ms,
@@ -64,7 +65,7 @@ impl Percentile {
     }
 
     /// The waits of the percentile and, where it is the 99th, of the 95th: `256 ms and 8 ms`.
-    fn waits(self, queue: &Times) -> String {
+    pub(super) fn waits(self, queue: &Times) -> String {
         match self {
             Percentile::P99 => format!("{} and {}", wait(queue.p99_ms), wait(queue.p95_ms)),
             Percentile::P95 => wait(queue.p95_ms),
@@ -209,10 +210,10 @@ fn apart(
             let mut variant = present.variant.clone();
             variant.control = ControlMode::On;
             variant.pools[0].threads = Threads::fixed(threads - own);
-            variant.pools.push(PoolVariant {
-                name: pool_name(&heavy.path),
-                threads: Threads::fixed(own),
-            });
+            let name = pool_name(&heavy.path);
+            variant
+                .pools
+                .push(PoolVariant::of_threads(&name, Threads::fixed(own)));
             variant
         })
         .collect();
@@ -344,30 +345,35 @@ pub(super) fn now(log: &LogFacts, variant: &Variant) -> String {
              to {threads} ran at once."
         );
     }
-    let mut what = match threads.max {
-        1 => "1 thread".to_owned(),
-        _ => format!("{threads} threads"),
+    let is_on_loop = variant.pools[0].runs_on == RunsOn::EventLoop;
+    let mut what = match (is_on_loop, threads.max) {
+        (true, _) => "an event loop".to_owned(),
+        (false, 1) => "1 thread".to_owned(),
+        (false, _) => format!("{threads} threads"),
     };
     if variant.processes > 1 {
         what += &format!(" in each of {} processes", variant.processes);
     }
-    if log.threads_from == ThreadsFrom::Estimate {
+    if is_on_loop {
+        what += &format!(", with up to {} requests inside", variant.concurrency.max);
+    } else if log.threads_from == ThreadsFrom::Estimate {
         what += " (the most requests that ran at once: the log does not say)";
     }
+    let thing = match is_on_loop {
+        true => "the loop",
+        false => "a thread",
+    };
     let waits = match Percentile::of_len(log.requests - log.refused) {
         Some(Percentile::P99) => format!(
-            "1 request in 100 waits {} or longer for a thread, 1 in 20 waits {}",
+            "1 request in 100 waits {} or longer for {thing}, 1 in 20 waits {}",
             wait(log.queue.p99_ms),
             wait(log.queue.p95_ms)
         ),
         Some(Percentile::P95) => format!(
-            "1 request in 20 waits {} or longer for a thread",
+            "1 request in 20 waits {} or longer for {thing}",
             wait(log.queue.p95_ms)
         ),
-        None => format!(
-            "The longest wait for a thread is {}",
-            wait(log.queue.max_ms)
-        ),
+        None => format!("The longest wait for {thing} is {}", wait(log.queue.max_ms)),
     };
     let refused = refused(log.refused as f64 / log.requests.max(1) as f64);
     format!("Now: {what}. {waits}{refused}.")
@@ -411,6 +417,7 @@ mod tests {
         };
         Answer {
             threads: threads.to_string(),
+            concurrency: None,
             processes: 1,
             rate: 1.0,
             control: "on",

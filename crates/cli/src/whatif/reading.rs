@@ -10,6 +10,7 @@ use present::thousands;
 use report::{CUT_OFF, Handling, Input};
 use telemetry::{KnownSpans, Line, LineForm, Nanos, Pattern};
 use whatif::recorded::{Found, REQUESTS_LEN_MAX, Recorder, Recording, Seen};
+use whatif::{Lifetime, LoopSteps};
 
 use super::routes::{PoolRule, Routes};
 use crate::message::Message;
@@ -69,12 +70,12 @@ pub(super) struct Unsimulated {
 pub(super) fn read(
     inputs: &[Input],
     pattern: Option<&Pattern>,
-    rules: &[PoolRule],
+    routes: Routes,
     untimed: Untimed,
 ) -> Result<ReadLog, Message> {
     let mut reader = LogReader {
         recorder: Recorder::default(),
-        routes: Routes::new(rules),
+        routes,
         processes: BTreeMap::new(),
         last_process: 0,
         untimed,
@@ -166,6 +167,7 @@ impl LogReader {
             run: spans.run,
             cpu: spans.cpu,
             gil: spans.gil,
+            steps: steps(line).filter(|_| handling == Handling::Ran),
             rest: line.spans.send.unwrap_or_default(),
             route: numbers.route,
             pool: numbers.pool,
@@ -198,7 +200,26 @@ fn is_foreign(line: &Line<'_>) -> bool {
     is_foreign && line.spans.total.is_some()
 }
 
+/// What it took of an event loop, if one ran it.
+fn steps(line: &Line<'_>) -> Option<LoopSteps> {
+    let own = &line.event_loop;
+    Some(LoopSteps {
+        len: own.steps?,
+        busy: own.busy?,
+        longest: own.longest?,
+        lifetime: match (line.is_websocket(), own.is_event_stream) {
+            (true, _) => Lifetime::WebSocket,
+            (false, true) => Lifetime::EventStream,
+            (false, false) => Lifetime::Response,
+        },
+    })
+}
+
+/// Of an event loop nothing: what it writes there says nothing of threads.
 fn found(line: &Line<'_>) -> Option<Found> {
+    if line.is_of_loop() {
+        return None;
+    }
     Some(Found {
         threads: line.queued.threads?,
         from_queue: line.queued.from_queue?,
@@ -276,6 +297,11 @@ impl ReadLog {
         for name in self.routes.idle_rules() {
             doubts.push(format!("pool `{name}`: no request has one of its paths"));
         }
+        for path in self.routes.idle_paths() {
+            doubts.push(format!(
+                "`--to-thread`: no request has a path like `{path}`"
+            ));
+        }
         if self.left_out.totals_len > 0 {
             doubts.push(
                 "the log has whole times alone: they stand for run times, so that all predictions are upper bounds"
@@ -319,7 +345,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::fs::write(&path, text).unwrap();
-        read(&[Input::File(path)], None, &[], untimed).unwrap()
+        read(&[Input::File(path)], None, Routes::default(), untimed).unwrap()
     }
 
     const RAN: &str =

@@ -152,6 +152,7 @@ mod tests {
         };
         Answer {
             threads: threads.to_string(),
+            concurrency: None,
             processes: 1,
             rate: 1.0,
             control: if control { "on" } else { "off" },
@@ -170,11 +171,9 @@ mod tests {
 
     fn now(threads: usize) -> Variant {
         Variant {
-            pools: vec![PoolVariant {
-                name: "default".to_owned(),
-                threads: Threads::fixed(threads),
-            }],
+            pools: vec![PoolVariant::of_threads("default", Threads::fixed(threads))],
             processes: 1,
+            concurrency: ::whatif::Concurrency::default(),
             rate: 1.0,
             control: ControlMode::Off,
         }

@@ -71,6 +71,8 @@ fn is_like(glob: &[u8], path: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     rules: Vec<PoolRule>,
+    /// Paths whose steps are to run in threads.
+    in_threads: Vec<String>,
     /// Names of the log's pools.
     pools: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, u16>,
@@ -93,6 +95,10 @@ struct RouteSeen {
     /// Its pool in the log.
     pool: u8,
     rule: Option<usize>,
+    /// Its steps are to run in threads.
+    in_threads: bool,
+    /// The path of its first request, where that decides something.
+    example: Vec<u8>,
     requests_len: u64,
 }
 
@@ -100,9 +106,10 @@ struct RouteSeen {
 const NAMED_LEN_MAX: usize = ROUTES_LEN_MAX / 2;
 
 impl Routes {
-    pub(super) fn new(rules: &[PoolRule]) -> Routes {
+    pub(super) fn new(rules: &[PoolRule], in_threads: &[String]) -> Routes {
         Routes {
             rules: rules.to_vec(),
+            in_threads: in_threads.to_vec(),
             ..Routes::default()
         }
     }
@@ -112,9 +119,11 @@ impl Routes {
         let pool = self.pool(line.pool);
         let path = path(line);
         let rule = self.rules.iter().position(|rule| rule.has(&path));
+        let is_like_path = |glob: &String| is_like(glob.as_bytes(), &path);
+        let in_threads = self.in_threads.iter().any(is_like_path);
         self.key.clear();
-        self.key
-            .extend([pool, rule.map_or(u8::MAX, |rule| rule as u8)]);
+        let rule_number = rule.map_or(u8::MAX, |rule| rule as u8);
+        self.key.extend([pool, rule_number, u8::from(in_threads)]);
         let named_at = self.key.len();
         push_folded(b"", &path, &mut self.key);
         // A log with a path for each request would fill the memory: what comes late is known by pool and rule only.
@@ -131,6 +140,12 @@ impl Routes {
                         path: self.key[named_at..].to_vec(),
                         pool,
                         rule,
+                        in_threads,
+                        example: if in_threads {
+                            path.to_vec()
+                        } else {
+                            Vec::new()
+                        },
                         requests_len: 0,
                     });
                 }
@@ -189,6 +204,21 @@ impl Routes {
             .iter()
             .map(|route| place(route.pool).unwrap_or(0))
             .collect()
+    }
+
+    /// Whether the steps of a route are to run in threads.
+    pub(super) fn is_in_threads(&self, route: u16) -> bool {
+        let route = self.routes.get(usize::from(route));
+        route.is_some_and(|route| route.in_threads)
+    }
+
+    /// Paths that were to run in threads, and that no request has.
+    pub(super) fn idle_paths(&self) -> impl Iterator<Item = &str> {
+        let is_idle = |glob: &&String| {
+            let mut moved = self.routes.iter().filter(|route| route.in_threads);
+            !moved.any(|route| is_like(glob.as_bytes(), &route.example))
+        };
+        self.in_threads.iter().filter(is_idle).map(String::as_str)
     }
 
     /// The folded path of a route; `None` where many count together, or it is no text.
@@ -255,7 +285,7 @@ mod tests {
     #[test]
     fn pools_are_in_the_order_of_their_requests() {
         let rule = PoolRule::parse("slow=1:2 /reports/* /export").unwrap();
-        let mut routes = Routes::new(&[rule]);
+        let mut routes = Routes::new(&[rule], &[]);
         for (path, pool) in [
             ("/a", "x"),
             ("/a", "default"),
@@ -274,7 +304,7 @@ mod tests {
 
     #[test]
     fn too_many_routes_are_one_for_each_pool() {
-        let mut routes = Routes::new(&[PoolRule::parse("slow=1 *z").unwrap()]);
+        let mut routes = Routes::new(&[PoolRule::parse("slow=1 *z").unwrap()], &[]);
         let letters = |index: usize| -> String {
             let letter = |digit: usize| char::from(b'a' + (digit % 25) as u8);
             [index / 625, index / 25, index]

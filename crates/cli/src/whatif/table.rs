@@ -4,12 +4,13 @@
 
 use std::fmt::Write as _;
 
+use ::whatif::RunsOn;
 use present::{Table, counted, labelled, number, share, thousands};
 use whatif::prediction::{Answer, Calibration, Objective, Times};
 use whatif::recorded::LockFit;
 
 use super::flags::Detail;
-use super::log_facts::{CORRELATION_MAX, LogFacts};
+use super::log_facts::{CORRELATION_MAX, LogFacts, LoopLog};
 use super::proposal::{Apart, Proposal};
 use super::{Findings, SearchResult};
 
@@ -76,7 +77,12 @@ pub(super) fn facts(findings: &Findings) -> Vec<(&'static str, String)> {
             facts.push(("correlation", together(found)));
         }
         facts.push(("threads", threads(log, findings)));
-        if log.has_runs {
+        facts.extend(
+            log.event_loop
+                .as_ref()
+                .map(|own| ("event loop", event_loop(own))),
+        );
+        if log.has_runs && !findings.present.is_on_loop() {
             facts.push(("hand-over", hand_over(log)));
             facts.extend(log.lock.as_ref().map(|fit| ("computing", computing(fit))));
             facts.push(("run times", sharing(log)));
@@ -114,13 +120,37 @@ fn threads(log: &LogFacts, findings: &Findings) -> String {
     let present = &findings.present.variant;
     let pools = present.pools.iter();
     let pools: Vec<String> = pools
-        .map(|pool| format!("{} in `{}`", pool.threads, pool.name))
+        .map(|pool| match pool.runs_on {
+            RunsOn::Threads => format!("{} in `{}`", pool.threads, pool.name),
+            RunsOn::EventLoop => format!("an event loop for `{}`", pool.name),
+        })
         .collect();
+    let from = match findings.present.is_on_loop() {
+        true => String::new(),
+        false => format!(" ({})", log.threads_from.text()),
+    };
     format!(
-        "{} ({}), {}",
+        "{}{from}, {}",
         pools.join(", "),
-        log.threads_from.text(),
         processes(present.processes)
+    )
+}
+
+fn event_loop(own: &LoopLog) -> String {
+    let blocker = own.blocker.as_ref().map_or(String::new(), |blocker| {
+        format!(
+            "; the longest steps are those of {}, {} ms in the mean",
+            blocker.path,
+            ms(blocker.mean_ms)
+        )
+    });
+    format!(
+        "{} requests inside ({}), {} at once; {} ms to a sleeping loop, {} ms of the loop to begin a request{blocker}",
+        own.concurrency,
+        own.concurrency_from.text(),
+        own.inside_max,
+        ms(own.costs.wake.as_secs_f64() * 1e3),
+        ms(own.costs.begin.as_secs_f64() * 1e3)
     )
 }
 
@@ -211,9 +241,12 @@ fn repeated(calibration: &Calibration, findings: &Findings) -> String {
         true => "",
         false => "; TOO FAR OFF",
     };
+    let with = match findings.present.is_on_loop() {
+        true => format!("{} requests inside", findings.present.variant.concurrency),
+        false => format!("{} threads", findings.present.variant.pools[0].threads),
+    };
     format!(
-        "queue time of the simulated log with {} threads: {}{verdict}",
-        findings.present.variant.pools[0].threads,
+        "queue time of the simulated log with {with}: {}{verdict}",
         texts.join("; ")
     )
 }
@@ -278,7 +311,11 @@ pub(super) fn answers(findings: &Findings, detail: Detail) -> Table {
         Shown::Detailed => detail == Detail::All,
     };
     let mut table = Table::default();
-    table.text("threads", POOL_CHARS_MAX, cells(0));
+    let head = match findings.present.is_on_loop() {
+        true => "requests inside",
+        false => "threads",
+    };
+    table.text(head, POOL_CHARS_MAX, cells(0));
     let columns = (1..).zip(COLUMNS);
     let shown: Vec<_> = columns
         .filter(|(column, (_, _, shown))| is_shown(*column, *shown))
@@ -299,7 +336,7 @@ pub(super) fn answers(findings: &Findings, detail: Detail) -> Table {
 fn answer_rows(answer: &Answer) -> Vec<Vec<String>> {
     let mark = if answer.is_beyond { "*" } else { "" };
     let mut first = vec![
-        format!("{}{mark}", answer.threads),
+        format!("{}{mark}", answer.size()),
         answer.processes.to_string(),
         format!("x{}", answer.rate),
         answer.control.to_owned(),
@@ -316,7 +353,8 @@ fn answer_rows(answer: &Answer) -> Vec<Vec<String>> {
     if answer.pools.len() > 1 {
         for pool in &answer.pools {
             let refused = pool.refused as f64 / pool.arrived.max(1) as f64;
-            let mut row = vec![format!("  {} {}", pool.name, pool.threads)];
+            let size = pool.concurrency.as_ref().unwrap_or(&pool.threads);
+            let mut row = vec![format!("  {} {size}", pool.name)];
             row.resize(4, String::new());
             row.extend(times(&pool.queue, &pool.total));
             row.extend([share(pool.busy), share(refused)]);

@@ -16,6 +16,8 @@ use super::stamp;
 pub(super) enum Due {
     /// A request of this process ends, or a part of it.
     Step(usize),
+    /// The event loop of this process has something to do.
+    Loop(usize),
     /// A thread can begin.
     Ready,
     /// A request may have waited too long.

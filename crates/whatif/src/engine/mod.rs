@@ -3,6 +3,7 @@
 //! Takes a setting and arrivals, gives an outcome. It must not decide which requests wait or are
 //! refused, or how many threads there are: the policy does.
 
+mod event_loop;
 mod events;
 mod lock_queue;
 mod pool;

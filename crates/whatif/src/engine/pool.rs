@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 
 use queueing::{
-    Admission, Class, Entry, Line, PoolSeen, PoolSettings, PoolState, Pressure, SizeStep,
+    Admission, Class, Entry, Line, PoolSeen, PoolSettings, PoolState, Pressure, SizeStep, Waiting,
 };
 use telemetry::{Nanos, Stamp};
 
-use crate::{PoolOutcome, PoolPlan};
+use crate::{LoopSteps, PoolOutcome, PoolPlan, RunsOn};
 
 use super::Policy;
 use super::process::Need;
@@ -25,6 +25,7 @@ const REST_ALWAYS_AFTER: Nanos = Nanos::from_secs(400);
 pub(super) struct Job {
     pub number: u64,
     pub need: Need,
+    pub steps: LoopSteps,
     pub from_queue: bool,
 }
 
@@ -37,6 +38,7 @@ pub(super) struct Work {
 }
 
 pub(super) struct Pool {
+    runs_on: RunsOn,
     settings: PoolSettings,
     policy: Box<dyn Policy>,
     state: PoolState,
@@ -73,6 +75,8 @@ struct Tally {
     waiting_ns: u128,
     waited_ns: u128,
     running_ns: u128,
+    /// What requests took of an event loop.
+    steps_ns: u128,
     threads_ns: u128,
     threads_max: usize,
     threads_started: u64,
@@ -82,6 +86,7 @@ impl Pool {
     pub(super) fn new(plan: &PoolPlan) -> Pool {
         let threads = plan.threads.max(1);
         Pool {
+            runs_on: plan.runs_on,
             settings: plan.settings,
             policy: (plan.policy)(),
             state: PoolState::default(),
@@ -139,11 +144,21 @@ impl Pool {
         self.resting
     }
 
-    pub(super) fn admits(&self, class: Class) -> bool {
+    /// Whether one of `class` may join the queue. `free_len` more would be taken at once: that many do not wait.
+    pub(super) fn admits(&self, class: Class, free_len: usize) -> bool {
+        let found = self.line.waiting(class);
+        let waiting = Waiting {
+            len: found.len.saturating_sub(free_len),
+            ahead: found.ahead.saturating_sub(free_len),
+        };
         let found = self
             .policy
-            .admit(self.line.waiting(class), class, &self.settings, &self.state);
+            .admit(waiting, class, &self.settings, &self.state);
         found == Admission::Enqueue
+    }
+
+    pub(super) fn runs_on(&self) -> RunsOn {
+        self.runs_on
     }
 
     /// Whether an idle thread may take one of `class` that comes now.
@@ -197,6 +212,36 @@ impl Pool {
         };
         self.works[thread as usize] = work;
         Some(work)
+    }
+
+    /// Gives the event loop the pool's next request.
+    pub(super) fn take_for_loop(&mut self, now: Stamp) -> Option<Work> {
+        self.pass(now);
+        let entry = self.line.take(now, 0, 1)?;
+        self.running += 1;
+        self.tally.waited_ns += u128::from(now.since(entry.queued).0);
+        Some(Work {
+            job: entry.item,
+            queued: entry.queued,
+            started: now,
+        })
+    }
+
+    /// A step of one of the pool's requests took the event loop for so long.
+    pub(super) fn stepped(&mut self, took: Nanos) {
+        self.tally.steps_ns += u128::from(took.0);
+    }
+
+    /// What the event loop ran has ended; `ran` is how long, where that says how long requests run.
+    pub(super) fn end_on_loop(&mut self, now: Stamp, ran: Option<Nanos>) {
+        self.pass(now);
+        assert!(self.running > 0, "a request ends and none is at work");
+        self.running -= 1;
+        self.completed += 1;
+        self.busy = now;
+        if let Some(ran) = ran {
+            self.line.ran(ran);
+        }
     }
 
     /// What the request that the thread runs needs.
@@ -253,8 +298,12 @@ impl Pool {
     /// to be started to `fresh`.
     pub(super) fn tick(&mut self, now: Stamp, lock_share: Option<f64>, fresh: &mut Vec<u32>) {
         self.pass(now);
-        // Threads that leave after what they run are no part of the size that the policy steers.
-        let running = self.running.min(self.size());
+        let running = match self.runs_on {
+            // Threads that leave after what they run are no part of the size that the policy steers.
+            RunsOn::Threads => self.running.min(self.size()),
+            // A loop that has found its queue empty is idle, whatever is inside.
+            RunsOn::EventLoop => usize::from(!self.line.is_empty()),
+        };
         let seen = PoolSeen {
             waiting: self.line.len(),
             oldest_wait: self.line.oldest_wait(now),
@@ -278,7 +327,11 @@ impl Pool {
         let tally = &self.tally;
         outcome.waiting_ns += tally.waiting_ns;
         outcome.waited_ns += tally.waited_ns;
-        outcome.busy_seconds += tally.running_ns as f64 / 1e9;
+        let busy_ns = match self.runs_on {
+            RunsOn::Threads => tally.running_ns,
+            RunsOn::EventLoop => tally.steps_ns,
+        };
+        outcome.busy_seconds += busy_ns as f64 / 1e9;
         outcome.thread_seconds += tally.threads_ns as f64 / 1e9;
         outcome.threads_max = outcome.threads_max.max(tally.threads_max);
         outcome.threads_started += tally.threads_started;

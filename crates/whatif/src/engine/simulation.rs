@@ -7,10 +7,11 @@
 use queueing::TICK;
 use telemetry::{Nanos, Stamp};
 
-use crate::{Arrival, Outcome, PoolOutcome, Setting};
+use crate::{Arrival, Lifetime, Outcome, PoolOutcome, PoolPlan, RunsOn, Setting};
 
+use super::event_loop::{EventLoop, LoopEvent};
 use super::events::{Delay, Due, Pauses, Ready, Timers};
-use super::pool::{Job, Pool};
+use super::pool::{Job, Pool, Work};
 use super::process::{Need, Process, Step};
 use super::shared::Runner;
 use super::timeline::Timeline;
@@ -29,6 +30,8 @@ pub(super) struct Simulation<'s, T> {
     /// One process after another, each with all pools of the setting.
     pools: Vec<Pool>,
     processes: Vec<Process>,
+    /// One for each process, if pools are on one.
+    loops: Vec<EventLoop>,
     timers: Timers,
     pauses: Pauses,
     /// The next multiple of [`TICK`], unless all pools rest.
@@ -47,8 +50,15 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             .flat_map(|_| &setting.pools)
             .map(Pool::new)
             .collect();
+        let is_on_loop = |plan: &PoolPlan| plan.runs_on == RunsOn::EventLoop;
+        let loops_len = match setting.pools.iter().any(is_on_loop) {
+            true => processes,
+            false => 0,
+        };
+        let event_loop = |_| EventLoop::new(setting.event_loop);
         Simulation {
             setting,
+            loops: (0..loops_len).map(event_loop).collect(),
             trace,
             random: fastrand::Rng::with_seed(seed),
             now: Stamp::ZERO,
@@ -121,6 +131,9 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         for (index, process) in self.processes.iter().enumerate() {
             offer(process.next(), Due::Step(index));
         }
+        for (index, event_loop) in self.loops.iter().enumerate() {
+            offer(event_loop.next(), Due::Loop(index));
+        }
         offer(self.pauses.real(self.timers.next()), Due::Ready);
         offer(self.expiry, Due::Expiry);
         offer(self.tick, Due::Tick);
@@ -131,6 +144,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
     fn fall_due(&mut self, due: Due) {
         match due {
             Due::Step(process) => self.step(process),
+            Due::Loop(process) => self.step_loop(process),
             Due::Ready => {
                 let ready = self.timers.pop().expect("a timer is due");
                 self.ready(ready);
@@ -153,28 +167,37 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         let (index, plan) = self.pool_for(arrival);
         self.outcomes[plan].arrived += 1;
         let pool = &mut self.pools[index];
+        let process = index / self.setting.pools.len();
+        let is_on_loop = pool.runs_on() == RunsOn::EventLoop;
+        let free_len = match is_on_loop {
+            true => self.loops[process].free_len(self.now),
+            false => 0,
+        };
         // A pool at rest is not looked at; the first request begins the looks again, on the same multiples.
         if pool.rouse(self.now) && self.tick == Stamp::NEVER {
             self.tick = next_tick(self.now);
         }
-        if !pool.admits(arrival.class) {
+        if !pool.admits(arrival.class, free_len) {
             self.refuse(index, number, self.now, Ending::Refused);
             return;
         }
-        let begins = pool.may_begin(arrival.class);
+        let begins = !is_on_loop && pool.may_begin(arrival.class);
         let job = Job {
             number,
             need: Need {
                 run: arrival.run,
                 computing: arrival.computing,
             },
+            steps: arrival.steps,
             from_queue: !begins,
         };
         pool.push(self.now, arrival.class, job);
         self.expiry = self.expiry.min(pool.expiry());
         self.inside += 1;
         self.timeline.level.waiting += 1;
-        if begins {
+        if is_on_loop {
+            self.call_loop(process);
+        } else if begins {
             let thread = pool.wake().expect("a thread is idle");
             let wake = self.wake();
             self.after(wake, Delay::Wake, index, thread);
@@ -183,9 +206,10 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
 
     /// The index among all pools, and that among those of the setting.
     fn pool_for(&mut self, arrival: &Arrival) -> (usize, usize) {
-        let process = match self.processes.len() {
-            1 => 0,
-            len => self.random.usize(..len),
+        let process = match (self.processes.len(), arrival.process) {
+            (1, _) => 0,
+            (len, Some(process)) => usize::from(process).min(len - 1),
+            (len, None) => self.random.usize(..len),
         };
         let plans = self.setting.pools.len();
         let plan = self.setting.pool_of_route.get(usize::from(arrival.route));
@@ -195,11 +219,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
 
     /// What an idle thread needs this time.
     fn wake(&mut self) -> Nanos {
-        match self.setting.wakes.as_slice() {
-            [] => Nanos::ZERO,
-            [always] => *always,
-            several => several[self.random.usize(..several.len())],
-        }
+        drawn(&self.setting.wakes, &mut self.random)
     }
 
     /// A thread can begin after the delay.
@@ -259,6 +279,116 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         if !self.processes[process].go_on(self.now, need, runner, part) {
             self.end(process, runner);
         }
+    }
+
+    fn step_loop(&mut self, process: usize) {
+        let plans = self.setting.pools.len();
+        match self.loops[process].step(self.now) {
+            LoopEvent::Moved => {}
+            LoopEvent::Looks => self.look(process),
+            LoopEvent::Began { work, pool } => {
+                let wait = self.now.since(work.queued);
+                let outcome = &mut self.outcomes[pool as usize];
+                outcome.queue.saturating_record(wait.0);
+                self.timeline.waited(wait);
+            }
+            LoopEvent::Stepped { pool, took } => {
+                self.pools[process * plans + pool as usize].stepped(took);
+                self.call_if_any_waits(process);
+            }
+            LoopEvent::Ended {
+                work,
+                pool,
+                lifetime,
+                took,
+            } => {
+                self.pools[process * plans + pool as usize].stepped(took);
+                self.end_on_loop(process, pool as usize, &work, lifetime);
+                self.call_if_any_waits(process);
+            }
+        }
+    }
+
+    /// The event loop of a process takes what may begin, one pool after another.
+    fn look(&mut self, process: usize) {
+        let plans = self.setting.pools.len();
+        let first = process * plans;
+        let mut plan = 0;
+        let mut empty_len = 0;
+        while empty_len < plans {
+            let waiting_len = self.waits(process);
+            if !self.loops[process].may_begin(self.now, waiting_len) {
+                break;
+            }
+            let pool = &mut self.pools[first + plan];
+            let taken = match pool.runs_on() {
+                RunsOn::EventLoop => pool.take_for_loop(self.now),
+                RunsOn::Threads => None,
+            };
+            match taken {
+                // What is left there has waited too long, or nothing is.
+                None => empty_len += 1,
+                Some(work) => {
+                    empty_len = 0;
+                    self.timeline.level.waiting -= 1;
+                    self.timeline.level.running += 1;
+                    let place = self.random.f64();
+                    self.loops[process].begin(work, plan as u32, place);
+                }
+            }
+            plan = (plan + 1) % plans;
+        }
+    }
+
+    /// Requests that wait for the event loop of a process.
+    fn waits(&self, process: usize) -> usize {
+        let plans = self.setting.pools.len();
+        let own = &self.pools[process * plans..(process + 1) * plans];
+        let own = own
+            .iter()
+            .filter(|pool| pool.runs_on() == RunsOn::EventLoop);
+        own.map(Pool::waiting).sum()
+    }
+
+    /// There may be room inside the event loop now.
+    fn call_if_any_waits(&mut self, process: usize) {
+        if self.waits(process) > 0 && self.loops[process].free_len(self.now) > 0 {
+            self.call_loop(process);
+        }
+    }
+
+    fn call_loop(&mut self, process: usize) {
+        let wake = drawn(&self.setting.loop_wakes, &mut self.random);
+        self.loops[process].call(self.now, wake);
+    }
+
+    fn end_on_loop(&mut self, process: usize, plan: usize, work: &Work, lifetime: Lifetime) {
+        let index = process * self.setting.pools.len() + plan;
+        let pool = &mut self.pools[index];
+        let total = self.now.since(work.queued);
+        let run = self.now.since(work.started);
+        pool.end_on_loop(self.now, (lifetime != Lifetime::WebSocket).then_some(run));
+        assert!(self.inside > 0, "a request ends that never came");
+        let outcome = &mut self.outcomes[plan];
+        if lifetime == Lifetime::Response {
+            outcome.total.saturating_record(total.0);
+        }
+        outcome.good += u64::from(total <= self.setting.patience);
+        self.inside -= 1;
+        self.timeline.level.running -= 1;
+        (self.trace)(&Trace {
+            number: work.job.number,
+            process,
+            pool: plan,
+            ending: Ending::Ran,
+            arrived: work.queued.since(START),
+            started: work.started.since(START),
+            ended: self.now.since(START),
+            thread: 0,
+            from_queue: work.job.from_queue,
+            waiting_at_end: pool.waiting(),
+            idle_others_at_end: 0,
+        });
     }
 
     fn end(&mut self, process: usize, Runner { pool: plan, thread }: Runner) {
@@ -363,6 +493,12 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
                 process.resume(self.now);
             }
         }
+        for event_loop in &mut self.loops {
+            match stands_still {
+                true => event_loop.stop(self.now),
+                false => event_loop.resume(self.now),
+            }
+        }
     }
 
     /// What came out.
@@ -379,6 +515,15 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             lasted: self.now.since(self.started),
             timeline: self.timeline.finish(self.now),
         }
+    }
+}
+
+/// One of them by chance, each as likely as the others; nothing of none.
+fn drawn(spans: &[Nanos], random: &mut fastrand::Rng) -> Nanos {
+    match spans {
+        [] => Nanos::ZERO,
+        [always] => *always,
+        several => several[random.usize(..several.len())],
     }
 }
 
@@ -400,7 +545,8 @@ mod tests {
     fn places<T: FnMut(&Trace)>(course: &Simulation<'_, T>) -> usize {
         let pools: usize = course.pools.iter().map(Pool::places).sum();
         let processes: usize = course.processes.iter().map(Process::places).sum();
-        pools + processes + course.timers.places() + course.timeline.places()
+        let loops: usize = course.loops.iter().map(EventLoop::places).sum();
+        pools + processes + loops + course.timers.places() + course.timeline.places()
     }
 
     fn settings() -> PoolSettings {
@@ -422,6 +568,7 @@ mod tests {
         Setting {
             processes: 1,
             pools: vec![PoolPlan {
+                runs_on: RunsOn::Threads,
                 settings: settings(),
                 threads: 4,
                 policy,
@@ -430,6 +577,8 @@ mod tests {
             wakes: vec![Nanos::from_us(50)],
             fetch: Nanos::from_us(5),
             thread_start: Nanos::from_ms(30),
+            event_loop: crate::LoopPlan::default(),
+            loop_wakes: Vec::new(),
             sharing: Sharing {
                 sigma: 0.01,
                 kappa: 0.001,

@@ -6,9 +6,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use telemetry::share_of_rank;
 
-use super::Variant;
+use super::{PoolVariant, Variant};
 use crate::outcome::share;
-use crate::{Moment, Outcome, PoolOutcome};
+use crate::{Moment, Outcome, PoolOutcome, RunsOn};
 
 /// Percentiles by nearest rank, milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
@@ -59,6 +59,8 @@ impl Times {
 pub struct Answer {
     /// Threads of the pool that varies: `4`, or `2:20`.
     pub threads: String,
+    /// How many requests may be inside the event loop of a process; `None` where the pool that varies is on threads.
+    pub concurrency: Option<String>,
     /// Processes.
     pub processes: usize,
     /// Times the rate of the present.
@@ -96,6 +98,8 @@ pub struct PoolAnswer {
     pub name: String,
     /// Its threads.
     pub threads: String,
+    /// How many requests may be inside its event loop; `None` where it is on threads.
+    pub concurrency: Option<String>,
     /// Waits of those that ran.
     pub queue: Times,
     /// From arrival to end of those that ran.
@@ -113,10 +117,15 @@ impl Answer {
         let pools = &outcome.pools;
         let sum = |of: fn(&PoolOutcome) -> f64| pools.iter().map(of).sum::<f64>();
         let count = |of: fn(&PoolOutcome) -> u64| pools.iter().map(of).sum::<u64>();
-        let thread_seconds = sum(|pool| pool.thread_seconds);
+        let thread_seconds = thread_seconds(variant, pools);
         let threads_max = pools.iter().map(|pool| pool.threads_max).sum();
+        let concurrency = |pool: &PoolVariant| match pool.runs_on {
+            RunsOn::Threads => None,
+            RunsOn::EventLoop => Some(variant.concurrency.to_string()),
+        };
         Answer {
             threads: variant.pools[0].threads.to_string(),
+            concurrency: concurrency(&variant.pools[0]),
             processes: variant.processes,
             rate: variant.rate,
             control: variant.control.text(),
@@ -136,6 +145,7 @@ impl Answer {
                 .map(|(asked, pool)| PoolAnswer {
                     name: asked.name.clone(),
                     threads: asked.threads.to_string(),
+                    concurrency: concurrency(asked),
                     queue: Times::of(&pool.queue),
                     total: Times::of(&pool.total),
                     arrived: pool.arrived,
@@ -147,10 +157,25 @@ impl Answer {
         }
     }
 
+    /// What varies of the first pool, in words: its threads, or how many requests may be inside its event loop.
+    pub fn size(&self) -> &str {
+        self.concurrency.as_deref().unwrap_or(&self.threads)
+    }
+
     /// The share of requests that were refused.
     pub fn refused_share(&self) -> f64 {
         share(self.refused as f64, self.arrived as f64)
     }
+}
+
+/// What threads there were, in seconds. All pools on an event loop have the same one.
+fn thread_seconds(variant: &Variant, pools: &[PoolOutcome]) -> f64 {
+    let both = || variant.pools.iter().zip(pools);
+    let of = |runs_on: RunsOn| {
+        let own = both().filter(move |(asked, _)| asked.runs_on == runs_on);
+        own.map(|(_, pool)| pool.thread_seconds)
+    };
+    of(RunsOn::Threads).sum::<f64>() + of(RunsOn::EventLoop).fold(0.0, f64::max)
 }
 
 fn merged(pools: &[PoolOutcome], of: impl Fn(&PoolOutcome) -> &Histogram<u64>) -> Histogram<u64> {
@@ -164,6 +189,8 @@ fn merged(pools: &[PoolOutcome], of: impl Fn(&PoolOutcome) -> &Histogram<u64>) -
 
 #[cfg(test)]
 mod tests {
+    use super::super::Threads;
+    use super::super::tests::fixed;
     use super::*;
 
     #[test]
@@ -186,5 +213,24 @@ mod tests {
         check(&[1, 9], [1.0, 9.0, 9.0, 9.0]);
         check(&[1, 2, 3, 4], [2.0, 4.0, 4.0, 4.0]);
         check(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [5.0, 9.0, 10.0, 10.0]);
+    }
+
+    #[test]
+    fn pools_on_an_event_loop_have_one_thread_together() {
+        let on_loop = PoolVariant {
+            runs_on: RunsOn::EventLoop,
+            ..PoolVariant::of_threads("a", Threads::fixed(1))
+        };
+        let threads = PoolVariant::of_threads("b", Threads::fixed(3));
+        let variant = Variant {
+            pools: vec![on_loop.clone(), threads, on_loop],
+            ..fixed(1)
+        };
+        let pool = |thread_seconds| PoolOutcome {
+            thread_seconds,
+            ..PoolOutcome::new()
+        };
+        let pools = [pool(10.0), pool(30.0), pool(10.0)];
+        assert!((thread_seconds(&variant, &pools) - 40.0).abs() < 1e-9);
     }
 }

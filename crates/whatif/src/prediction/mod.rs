@@ -8,17 +8,19 @@
 mod answer;
 mod calibration;
 mod cores;
+mod loop_waits;
 mod objective;
 mod plan;
 
 use telemetry::Nanos;
 
-use crate::recorded::{Costs, Workload};
+use crate::recorded::{Costs, LoopCosts, Workload};
 use crate::{Laws, Lock, Sharing, simulate};
 
 pub use answer::{Answer, PoolAnswer, Times};
 pub use calibration::{Calibration, ErrorMax, QuantileError, calibrate};
 pub use cores::{answers, on_all_cores};
+pub use loop_waits::take_out_loop_waits;
 pub use objective::{Metric, Objective, Search, smallest};
 pub use plan::{ControlMode, PoolVariant, Threads, Variant};
 
@@ -40,6 +42,8 @@ pub struct Basis {
     pub pool_of_route: Vec<usize>,
     /// What it costs to give a thread its work.
     pub costs: Costs,
+    /// What it costs to give an event loop its work.
+    pub loop_costs: LoopCosts,
     /// How those that run at once slow each other down.
     pub sharing: Sharing,
     /// What only one of a process can do at a time.
@@ -89,6 +93,7 @@ pub fn answer(basis: &Basis, requests: &Requests, variant: &Variant) -> Answer {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::Concurrency;
     use crate::recorded::{Recorder, Recording, Seen};
 
     /// What two threads would log of requests of 10 ms that come every 4 ms for a second, and then not for a
@@ -121,6 +126,7 @@ pub(crate) mod tests {
             requests: Requests::Recorded(workload),
             pool_of_route: vec![0],
             costs: Costs::default(),
+            loop_costs: LoopCosts::default(),
             sharing: Sharing::default(),
             lock: None,
             running_seen: Some(2),
@@ -134,13 +140,10 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn fixed(threads: usize) -> Variant {
-        let pool = PoolVariant {
-            name: "default".to_owned(),
-            threads: Threads::fixed(threads),
-        };
         Variant {
-            pools: vec![pool],
+            pools: vec![PoolVariant::of_threads("default", Threads::fixed(threads))],
             processes: 1,
+            concurrency: Concurrency::default(),
             rate: 1.0,
             control: ControlMode::Off,
         }

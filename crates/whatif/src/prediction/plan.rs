@@ -9,7 +9,7 @@ use queueing::{
 use telemetry::{Nanos, Stamp};
 
 use super::{Basis, Reserve};
-use crate::{Pause, Policy, PoolPlan, Setting};
+use crate::{Concurrency, LoopPlan, Pause, Policy, PoolPlan, RunsOn, Setting};
 
 /// One variant of a server.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,6 +18,8 @@ pub struct Variant {
     pub pools: Vec<PoolVariant>,
     /// Its processes; at least 1.
     pub processes: usize,
+    /// How many requests may be inside the event loop of each process, if pools are on one.
+    pub concurrency: Concurrency,
     /// Times the rate of the present.
     pub rate: f64,
     /// Whether the controller runs.
@@ -29,8 +31,21 @@ pub struct Variant {
 pub struct PoolVariant {
     /// Its name.
     pub name: String,
-    /// Its threads.
+    /// Its threads; of a pool on an event loop 1.
     pub threads: Threads,
+    /// What runs its requests.
+    pub runs_on: RunsOn,
+}
+
+impl PoolVariant {
+    /// A pool of threads.
+    pub fn of_threads(name: &str, threads: Threads) -> PoolVariant {
+        PoolVariant {
+            name: name.to_owned(),
+            threads,
+            runs_on: RunsOn::Threads,
+        }
+    }
 }
 
 /// Threads of a pool.
@@ -98,8 +113,8 @@ pub(super) fn setting(basis: &Basis, variant: &Variant, pauses: &[Pause]) -> Set
             .iter()
             .enumerate()
             .map(|(index, pool)| {
-                // Others have none, as on a server that has no rules for them.
-                let reserve = if index == 0 {
+                // Others have none, as on a server that has no rules for them; an event loop has no threads to keep.
+                let reserve = if index == 0 && pool.runs_on == RunsOn::Threads {
                     basis.reserve
                 } else {
                     Reserve::default()
@@ -111,6 +126,11 @@ pub(super) fn setting(basis: &Basis, variant: &Variant, pauses: &[Pause]) -> Set
         wakes: basis.costs.wakes.clone(),
         fetch: basis.costs.fetch,
         thread_start: THREAD_START,
+        event_loop: LoopPlan {
+            concurrency: variant.concurrency,
+            begin: basis.loop_costs.begin,
+        },
+        loop_wakes: basis.loop_costs.wakes.clone(),
         sharing: basis.sharing,
         lock: basis.lock,
         pauses: pauses.to_vec(),
@@ -147,6 +167,7 @@ fn plan(basis: &Basis, pool: &PoolVariant, reserve: Reserve, control: ControlMod
         reserve_len: reserve.len,
     };
     PoolPlan {
+        runs_on: pool.runs_on,
         settings,
         threads: threads_min,
         policy: Box::new(move || -> Box<dyn Policy> {

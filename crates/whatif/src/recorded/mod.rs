@@ -10,6 +10,7 @@
 
 mod costs;
 mod lock_fit;
+mod loop_costs;
 mod scaled;
 mod sharing_fit;
 mod slots;
@@ -23,8 +24,11 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use telemetry::Nanos;
 
+use crate::{Lifetime, LoopSteps};
+
 pub use costs::Costs;
 pub use lock_fit::LockFit;
+pub use loop_costs::LoopCosts;
 pub use sharing_fit::{CurvePoint, SharingFit};
 pub use stalls::stalls;
 pub use workload::Workload;
@@ -52,6 +56,8 @@ pub struct Seen {
     pub cpu: Option<Nanos>,
     /// What of `run` was waiting for the interpreter before its handler began, likewise.
     pub gil: Option<Nanos>,
+    /// What it took of an event loop; `None` when a thread ran it.
+    pub steps: Option<LoopSteps>,
     /// From then until it was logged.
     pub rest: Nanos,
     /// Number of its route.
@@ -88,6 +94,37 @@ pub(crate) struct Kept {
     pub(crate) process: u8,
     /// The pool's number and, above it, where the thread came from.
     pool_and_origin: u8,
+}
+
+/// What a request has taken of an event loop, as it is kept; nothing of one that a thread ran.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct KeptSteps {
+    busy_s: f32,
+    longest_s: f32,
+    len: u32,
+    lifetime: Lifetime,
+}
+
+impl KeptSteps {
+    fn of(steps: &LoopSteps) -> KeptSteps {
+        let seconds = |span: Nanos| Nanos(span.0.min(SPAN_NS_MAX)).as_secs_f64() as f32;
+        KeptSteps {
+            busy_s: seconds(steps.busy),
+            longest_s: seconds(steps.longest),
+            len: steps.len,
+            lifetime: steps.lifetime,
+        }
+    }
+
+    fn steps(&self) -> LoopSteps {
+        let nanos = |seconds: f32| Nanos((f64::from(seconds) * 1e9).round() as u64);
+        LoopSteps {
+            len: self.len,
+            busy: nanos(self.busy_s),
+            longest: nanos(self.longest_s),
+            lifetime: self.lifetime,
+        }
+    }
 }
 
 /// Longer waits and runs are taken for this one: ten days.
@@ -193,6 +230,19 @@ pub struct Recorder {
     has_lock: bool,
     /// By pool.
     threads: BTreeMap<u8, (u32, u32)>,
+    /// Of each kept one; empty as long as none ran on an event loop.
+    steps: Vec<KeptSteps>,
+    loop_pools: LoopPools,
+}
+
+/// Which pools are on an event loop, a bit for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct LoopPools(u64);
+
+impl LoopPools {
+    fn has(self, pool: usize) -> bool {
+        pool < POOLS_LEN_MAX && self.0 >> pool & 1 == 1
+    }
 }
 
 impl Recorder {
@@ -219,6 +269,11 @@ impl Recorder {
             self.rests_s.push(seen.rest.as_secs_f64() as f32);
         }
         let kept = Kept::of(seen);
+        if let Some(steps) = &seen.steps {
+            self.loop_pools.0 |= 1 << kept.pool();
+            self.steps.resize(self.kept.len(), KeptSteps::default());
+            self.steps.push(KeptSteps::of(steps));
+        }
         if let Some(found) = seen.found.filter(|found| found.threads <= THREADS_MAX) {
             // The least and the most, because the log of a controlled pool tells of every size that it had.
             let first = (found.threads, found.threads);
@@ -243,16 +298,37 @@ impl Recorder {
             }
         }
         slots::assign(&mut self.kept, &self.processes);
-        self.kept.sort_unstable_by_key(|kept| kept.at);
+        if self.steps.is_empty() {
+            self.kept.sort_unstable_by_key(|kept| kept.at);
+        } else {
+            self.steps.resize(self.kept.len(), KeptSteps::default());
+            let both = self.kept.into_iter().zip(self.steps);
+            let mut both: Vec<(Kept, KeptSteps)> = both.collect();
+            both.sort_unstable_by_key(|(kept, _)| kept.at);
+            (self.kept, self.steps) = both.into_iter().unzip();
+        }
         // Relative times are small, so that sums of them cannot overflow whatever a log says of the year.
         let first = self.kept.first().map_or(0, |kept| kept.at);
         for kept in &mut self.kept {
             kept.at -= first;
         }
+        let steps = &self.steps;
+        // How long a client keeps a connection says nothing of how long requests take.
+        let is_response = |index: usize| {
+            let own = steps.get(index);
+            own.is_none_or(|own| own.lifetime == Lifetime::Response)
+        };
+        let ran = || {
+            let kept = self.kept.iter().enumerate();
+            kept.filter(|(_, one)| one.has_run())
+        };
+        let responses = ran().filter(|(index, _)| is_response(*index));
         Recording {
-            queue: histogram(&self.kept, Kept::queue_ns),
-            total: histogram(&self.kept, |kept| kept.queue_ns() + kept.run_ns()),
+            queue: histogram(ran().map(|(_, one)| one.queue_ns())),
+            total: histogram(responses.map(|(_, one)| one.queue_ns() + one.run_ns())),
             kept: self.kept,
+            steps: self.steps,
+            loop_pools: self.loop_pools,
             is_by_second: !self.has_fractions,
             refused: self.refused,
             has_lock: self.has_lock,
@@ -261,11 +337,11 @@ impl Recorder {
     }
 }
 
-fn histogram(kept: &[Kept], of: impl Fn(&Kept) -> u64) -> Histogram<u64> {
+fn histogram(spans_ns: impl Iterator<Item = u64>) -> Histogram<u64> {
     let mut histogram =
         Histogram::new_with_bounds(1, SPAN_NS_MAX, 3).expect("three digits are allowed");
-    for one in kept.iter().filter(|one| one.has_run()) {
-        histogram.saturating_record(of(one));
+    for span_ns in spans_ns {
+        histogram.saturating_record(span_ns);
     }
     histogram
 }
@@ -274,6 +350,9 @@ fn histogram(kept: &[Kept], of: impl Fn(&Kept) -> u64) -> Histogram<u64> {
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub(crate) kept: Vec<Kept>,
+    /// Of each kept one; empty where none ran on an event loop.
+    pub(crate) steps: Vec<KeptSteps>,
+    loop_pools: LoopPools,
     is_by_second: bool,
     refused: u64,
     /// A request has waited for an interpreter, be it for a microsecond.
@@ -370,6 +449,80 @@ impl Recording {
             .max()
             .unwrap_or(1)
             .max(1)
+    }
+
+    /// Whether any request ran on an event loop.
+    pub fn has_loop(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
+    /// Of each route with steps that held an event loop for at least `least`: its number, such requests, and the sum of
+    /// their longest steps.
+    pub fn long_steps_by_route(&self, least: Nanos) -> Vec<(u16, u64, Nanos)> {
+        let mut routes: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
+        for (one, steps) in self.kept.iter().zip(&self.steps) {
+            let longest = steps.steps().longest;
+            if longest >= least && one.has_run() {
+                let (len, sum_ns) = routes.entry(one.route).or_default();
+                *len += 1;
+                *sum_ns = sum_ns.saturating_add(longest.0);
+            }
+        }
+        let found = routes.into_iter();
+        found
+            .map(|(route, (len, sum_ns))| (route, len, Nanos(sum_ns)))
+            .collect()
+    }
+
+    /// Whether the requests of a pool run on an event loop.
+    pub fn is_on_loop(&self, pool: usize) -> bool {
+        self.loop_pools.has(pool)
+    }
+
+    /// The requests of pools of threads, and those of pools on an event loop, on the same clock.
+    pub fn parted(&self) -> (Recording, Recording) {
+        let part = |is_loop: bool| {
+            let kept = self.kept.iter().enumerate();
+            let own = kept
+                .filter(|(_, one)| self.is_on_loop(usize::from(one.pool())) == is_loop)
+                .map(|(index, one)| {
+                    let steps = self.steps.get(index).copied();
+                    (*one, steps.unwrap_or_default())
+                });
+            let (kept, steps): (Vec<Kept>, Vec<KeptSteps>) = own.unzip();
+            Recording {
+                kept,
+                steps: if is_loop { steps } else { Vec::new() },
+                ..self.like_this()
+            }
+        };
+        (part(false), part(true))
+    }
+
+    /// Without its requests.
+    fn like_this(&self) -> Recording {
+        Recording {
+            kept: Vec::new(),
+            steps: Vec::new(),
+            queue: self.queue.clone(),
+            total: self.total.clone(),
+            threads: self.threads.clone(),
+            ..*self
+        }
+    }
+
+    /// The greatest number of requests that were inside the event loop of a process at once, accepted WebSocket
+    /// connections apart; at least 1.
+    pub fn inside_max(&self) -> usize {
+        let (_, on_loop) = self.parted();
+        let both = on_loop.kept.iter().zip(&on_loop.steps);
+        let counting = both.filter(|(_, steps)| steps.lifetime != Lifetime::WebSocket);
+        let counting: Vec<Kept> = counting.map(|(one, _)| *one).collect();
+        let of_process = |process: usize| {
+            work::running_max(&counting, |one| usize::from(one.process) == process)
+        };
+        let all = (0..self.processes()).map(of_process);
+        all.max().unwrap_or(1).max(1)
     }
 
     /// Pearson's correlation of waits and runs: over 0.2 both have risen together, as they do when the whole

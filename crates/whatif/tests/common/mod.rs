@@ -128,6 +128,7 @@ pub(crate) fn fixed(threads: usize, queue_len_max: usize) -> PoolPlan {
         reserve_len: 0,
     };
     PoolPlan {
+        runs_on: whatif::RunsOn::Threads,
         settings,
         threads,
         policy: Box::new(|| Box::new(Still)),
@@ -143,6 +144,8 @@ pub(crate) fn alone(pool: PoolPlan) -> Setting {
         wakes: Vec::new(),
         fetch: Nanos::ZERO,
         thread_start: Nanos::ZERO,
+        event_loop: whatif::LoopPlan::default(),
+        loop_wakes: Vec::new(),
         sharing: Sharing::default(),
         lock: None,
         pauses: Vec::new(),
