@@ -84,8 +84,9 @@ pub(crate) fn pairs<'t>(before: &'t Tally, after: &'t Tally) -> Vec<PagePair<'t>
 /// What changed most of some requests: their wait for a thread, or how long they took.
 fn changed(name: &str, before: &Group, after: &Group) -> Option<String> {
     // The wait first: it is what threads and pools change.
+    let wait = format!("p99 of the wait for {}", before.runner());
     let measures = [
-        (1, 0.99, "p99 of the wait for a thread"),
+        (1, 0.99, wait.as_str()),
         (4, 0.99, "p99"),
         (4, 0.5, "median"),
     ];

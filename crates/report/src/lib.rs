@@ -12,6 +12,7 @@
 
 mod at_queue;
 mod compared;
+mod event_loops;
 mod filter;
 mod follow;
 mod groups;
@@ -28,6 +29,7 @@ mod verdict;
 mod waiting;
 
 pub use at_queue::{AtQueue, Count};
+pub use event_loops::{EventLoops, LoopPage, OpenKind, OpenPath};
 pub use filter::{Filter, When, duration, statuses};
 pub use follow::Follow;
 pub use groups::{By, GROUPS_LEN_MAX};
@@ -39,7 +41,7 @@ pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;
 pub use tally::{Group, Grouped, KeepTimeline, Misread, PHASES, Plan, Tally};
-pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting};
+pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, WaitRunner, Waiting};
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;

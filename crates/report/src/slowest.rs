@@ -4,6 +4,8 @@
 
 use telemetry::{KnownQueued, KnownSpans, Line, LineForm, Nanos};
 
+use crate::tally::at_queue_of;
+
 /// Bytes kept of each text.
 const TEXT_BYTES_MAX: usize = 512;
 
@@ -16,6 +18,8 @@ pub struct Slow {
     pub spans: KnownSpans,
     /// What it found at its pool's queue.
     pub queued: KnownQueued,
+    /// How long its steps held an event loop, if one ran it.
+    pub busy: Option<Nanos>,
     /// When it arrived.
     pub wall_ns: Option<u64>,
     /// The offset that its time was written at.
@@ -55,7 +59,8 @@ impl Slow {
         Slow {
             total,
             spans: line.spans,
-            queued: line.queued,
+            queued: at_queue_of(line),
+            busy: line.event_loop.busy,
             wall_ns: line.wall_ns,
             utc_offset_secs: line.utc_offset_secs,
             status: line.status,
@@ -81,9 +86,13 @@ impl Slow {
         } else {
             "the application"
         };
+        let queue = match self.busy {
+            Some(_) => "the event loop",
+            None => "a free thread",
+        };
         let phases = [
             ("the client, to send its request", spans.receive),
-            ("a free thread", spans.queue),
+            (queue, spans.queue),
             (runner, spans.run),
             ("the client, to take the reply", spans.send),
         ];
@@ -95,6 +104,9 @@ impl Slow {
         let is_most = |part: &Nanos| Some(span) == spans.run && part.0 > span.0 / 2;
         if let Some(gil) = spans.gil.filter(is_most) {
             return Some(("the interpreter", gil));
+        }
+        if let Some(busy) = self.busy.filter(is_most) {
+            return Some(("the application, in steps on the event loop", busy));
         }
         match spans.cpu.filter(is_most) {
             Some(cpu) if !self.is_inline => Some(("the application, to compute", cpu)),

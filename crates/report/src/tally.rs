@@ -3,9 +3,10 @@
 //! Takes lines as bytes, gives counts and distributions. Its size is bounded by constants: groups, steps of
 //! time and the slowest have a greatest number, all else is one of each.
 
-use telemetry::{KnownSpans, Line, LineForm, Nanos, Pattern, Reader};
+use telemetry::{KnownQueued, KnownSpans, Line, LineForm, Nanos, Pattern, Reader};
 
 use crate::at_queue::AtQueue;
+use crate::event_loops::{EventLoops, LoopCollector};
 use crate::filter::Filter;
 use crate::groups::{By, Groups};
 use crate::lines::Piece;
@@ -48,6 +49,8 @@ pub enum KeepTimeline {
 pub struct Group {
     /// Requests.
     pub len: u64,
+    /// Those of them that ran on an event loop.
+    pub loop_len: u64,
     /// Bytes of their bodies.
     pub body_bytes: u64,
     /// By class of status: 2 is 2xx, 0 is "no reply".
@@ -111,6 +114,7 @@ pub struct Tally {
     groups: Option<Groups>,
     slowest: Slowest,
     waiting: Collector,
+    event_loops: LoopCollector,
     timeline: Option<Timeline>,
 }
 
@@ -141,6 +145,7 @@ impl Tally {
             note: plan.pattern.as_ref().and_then(Pattern::note),
             slowest: Slowest::new(plan.slowest_len),
             waiting: Collector::new(plan.slowest_len),
+            event_loops: LoopCollector::default(),
             timeline: (plan.timeline == KeepTimeline::Yes).then(Timeline::default),
         }
     }
@@ -243,6 +248,11 @@ impl Tally {
         self.waiting.waiting()
     }
 
+    /// What event loops did, and the connections that stay open.
+    pub fn event_loops(&self) -> EventLoops {
+        self.event_loops.event_loops()
+    }
+
     pub(crate) fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
@@ -285,7 +295,11 @@ impl Tally {
         let counts = self.filter.passes(&line);
         // A run that the report is not about may hold up one that it is about.
         self.waiting.take(&line, counts);
-        if counts {
+        self.event_loops.take(&line, counts);
+        if counts && line.is_long_lived() {
+            // How long a client keeps a connection says nothing of how long requests take.
+            self.count_form_and_time(&line);
+        } else if counts {
             self.count(&line);
         }
     }
@@ -293,7 +307,7 @@ impl Tally {
     #[inline]
     fn count(&mut self, line: &Line<'_>) {
         self.all.add(line);
-        self.forms[line.form as usize] += 1;
+        self.count_form_and_time(line);
         // Lines of other servers may have any number there; place 0 is for those without a status.
         if let Some(count) = self.statuses.get_mut(usize::from(line.status.unwrap_or(0))) {
             *count += 1;
@@ -304,9 +318,6 @@ impl Tally {
                 self.count_ending(&line.plain(line.end));
             }
         }
-        if let Some(wall_ns) = line.wall_ns {
-            self.stretch(wall_ns, line.utc_offset_secs);
-        }
         self.slowest.take(line);
         self.pages.group_of(line).add(line);
         if let Some(groups) = &mut self.groups {
@@ -314,6 +325,14 @@ impl Tally {
         }
         if let Some(timeline) = &mut self.timeline {
             timeline.take(line);
+        }
+    }
+
+    #[inline]
+    fn count_form_and_time(&mut self, line: &Line<'_>) {
+        self.forms[line.form as usize] += 1;
+        if let Some(wall_ns) = line.wall_ns {
+            self.stretch(wall_ns, line.utc_offset_secs);
         }
     }
 
@@ -378,6 +397,7 @@ impl Group {
     #[inline]
     pub(crate) fn add(&mut self, line: &Line<'_>) {
         self.len += 1;
+        self.loop_len += u64::from(line.is_of_loop());
         self.body_bytes = self.body_bytes.wrapping_add(line.body_bytes.unwrap_or(0));
         self.classes[status_class(line.status)] += 1;
         self.incomplete_len += u64::from(is_incomplete(line));
@@ -389,7 +409,7 @@ impl Group {
         if let Some(cpu) = line.spans.cpu {
             self.cpu.add(cpu);
         }
-        self.at_queue.add(&line.queued);
+        self.at_queue.add(&at_queue_of(line));
     }
 
     /// Adds all that another group has.
@@ -401,6 +421,14 @@ impl Group {
         }
         for (own, others) in self.phases.iter_mut().zip(&other.phases) {
             own.merge(others);
+        }
+    }
+
+    /// What they wait for in the queue: `a thread`, or `the event loop`.
+    pub(crate) fn runner(&self) -> &'static str {
+        match self.loop_len > self.len / 2 {
+            true => "the event loop",
+            false => "a thread",
         }
     }
 
@@ -418,6 +446,18 @@ impl Group {
     /// Whether any phase is known.
     pub fn has_phases(&self) -> bool {
         self.phases.iter().any(|spread| !spread.is_empty())
+    }
+}
+
+/// What a line says of its pool's threads; of an event loop, which has none, how long it had waited before.
+#[inline]
+pub(crate) fn at_queue_of(line: &Line<'_>) -> KnownQueued {
+    match line.is_of_loop() {
+        true => KnownQueued {
+            before: line.queued.before,
+            ..KnownQueued::default()
+        },
+        false => line.queued,
     }
 }
 

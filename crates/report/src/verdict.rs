@@ -5,9 +5,10 @@
 
 use present::{counted, duration, percent, share, thousands};
 
+use crate::event_loops::EventLoops;
 use crate::spread::secs;
 use crate::tally::{Group, Tally};
-use crate::waiting::{RouteWaiting, WAIT_MIN, Waiting};
+use crate::waiting::{RouteWaiting, WAIT_MIN, WaitRunner, Waiting};
 
 /// Sentences of a verdict: more would be a report.
 const SENTENCES_LEN_MAX: usize = 2;
@@ -28,7 +29,11 @@ const SLOW_SECS: f64 = 0.1;
 pub(crate) fn verdict(tally: &Tally, waiting: &Waiting) -> Vec<String> {
     let pages = tally.pages().named;
     let all = tally.all();
-    let mut sentences: Vec<String> = held(waiting, all.len).into_iter().collect();
+    let blocking = blocking(&tally.event_loops(), all.len);
+    let is_on_loop = waiting.runner() == WaitRunner::EventLoop;
+    // What a step has blocked is said already.
+    let held = held(waiting, all.len).filter(|_| blocking.is_none() || !is_on_loop);
+    let mut sentences: Vec<String> = blocking.into_iter().chain(held).collect();
     sentences.extend(failing(&pages, all));
     // The page that holds the threads is named already.
     if sentences.is_empty() {
@@ -38,6 +43,27 @@ pub(crate) fn verdict(tally: &Tally, waiting: &Waiting) -> Vec<String> {
     }
     sentences.truncate(SENTENCES_LEN_MAX);
     sentences
+}
+
+/// Which page blocks the event loop: `GET /report blocks the event loop for 1.2 s in one step, and 37 requests waited up to
+/// 1.1 s for it`, and what helps.
+fn blocking(event_loops: &EventLoops, requests_len: u64) -> Option<String> {
+    let page = event_loops
+        .pages
+        .iter()
+        .max_by_key(|page| page.blocked_ns)?;
+    let is_rare = (page.blocked_len as f64) < SHARE_MIN * requests_len as f64;
+    if page.blocked_len < LEN_MIN || is_rare {
+        return None;
+    }
+    Some(format!(
+        "{} blocks the event loop for {} in one step, and {} waited up to {} for it. Run that step in a thread \
+         (`asyncio.to_thread`), or the page in a WSGI pool (`[[route]]`)",
+        page.name,
+        duration(secs(page.long_mean())),
+        counted(page.blocked_len, "request"),
+        duration(secs(page.blocked_max))
+    ))
 }
 
 /// Which requests waited, and for which: `27 requests of GET /orders/* waited up to 412 ms for threads that GET /report
@@ -61,9 +87,14 @@ fn held(waiting: &Waiting, requests_len: u64) -> Option<String> {
     let who = counted(waiting.waited_len, "request");
     if holder.caused_ns < all_ns / 2.0 {
         let longest = longest(&everything);
-        return Some(format!(
-            "{who} waited up to {longest} for a thread, and no page alone held the threads"
-        ));
+        return Some(match waiting.runner() {
+            WaitRunner::EventLoop => format!(
+                "{who} waited up to {longest} for the event loop, and no page alone held it"
+            ),
+            _ => format!(
+                "{who} waited up to {longest} for a thread, and no page alone held the threads"
+            ),
+        });
     }
     // All shares of the two are known, but not what one had from the other: at least this much.
     let is_victim = |route: &&RouteWaiting| {
@@ -92,9 +123,12 @@ fn held(waiting: &Waiting, requests_len: u64) -> Option<String> {
         part => format!(" ({} of the waiting)", share(part)),
     };
     let holder = &holder.name;
-    Some(format!(
-        "{who} waited up to {longest} for threads that {others}{holder} held{part}"
-    ))
+    Some(match waiting.runner() {
+        WaitRunner::EventLoop => format!(
+            "{who} waited up to {longest} for the event loop, in which {others}{holder} ran{part}"
+        ),
+        _ => format!("{who} waited up to {longest} for threads that {others}{holder} held{part}"),
+    })
 }
 
 /// Which page fails: `GET /broken answered 41 of 50 requests with 5xx`.
@@ -147,8 +181,9 @@ fn calm(all: &Group) -> Option<String> {
     let is_calm = !queue.is_empty() && queue.max_secs() <= secs(WAIT_MIN);
     is_calm.then(|| {
         format!(
-            "no request waited longer than {} for a thread",
-            duration(secs(WAIT_MIN))
+            "no request waited longer than {} for {}",
+            duration(secs(WAIT_MIN)),
+            all.runner()
         )
     })
 }
@@ -164,6 +199,7 @@ fn unknown(all: &Group) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event_loops::LoopPage;
     use telemetry::{KnownSpans, Line, Nanos};
 
     /// A route: its name, milliseconds that it caused, requests that waited, how long together and at most.
@@ -229,6 +265,63 @@ mod tests {
                 orders(300, 9, 300),
             ],
             "27 requests waited up to 412 ms for a thread, and no page alone held the threads",
+        );
+    }
+
+    #[test]
+    fn names_the_page_that_blocks_the_event_loop() {
+        let page = |name: &str, long_ms: u64, blocked_len, max_ms| LoopPage {
+            name: name.to_owned(),
+            long_len: 2,
+            long_ns: 2 * u128::from(Nanos::from_ms(long_ms).0),
+            blocked_len,
+            blocked_ns: u128::from(blocked_len) * u128::from(Nanos::from_ms(max_ms).0),
+            blocked_max: Nanos::from_ms(max_ms),
+            ..LoopPage::default()
+        };
+        let check = |blocked_len, len, expect: Option<&str>| {
+            let found = EventLoops {
+                pages: vec![
+                    page("GET /a", 900, 1, 100),
+                    page("GET /report", 1_200, blocked_len, 800),
+                ],
+                ..EventLoops::default()
+            };
+            assert_eq!(blocking(&found, len).as_deref(), expect);
+        };
+        let expect = "GET /report blocks the event loop for 1.2 s in one step, and 37 requests waited up to 800 ms for \
+                      it. Run that step in a thread (`asyncio.to_thread`), or the page in a WSGI pool (`[[route]]`)";
+        check(37, 3_700, Some(expect));
+        check(37, 3_701, None);
+        check(2, 10, None);
+    }
+
+    #[test]
+    fn speaks_of_the_event_loop_where_requests_waited_for_it() {
+        let of_loop = |routes: &[RouteWaiting]| {
+            let waiting = waiting(routes);
+            Waiting {
+                loop_len: waiting.waited_len,
+                ..waiting
+            }
+        };
+        let orders = route("GET /orders/*", 0, 27, 1_000, 412);
+        assert_eq!(
+            held(
+                &of_loop(&[route("GET /report", 1_000, 0, 0, 0), orders.clone()]),
+                100
+            )
+            .unwrap(),
+            "27 requests of GET /orders/* waited up to 412 ms for the event loop, in which GET /report ran"
+        );
+        let several = [
+            route("GET /a", 400, 9, 400, 90),
+            route("GET /b", 300, 9, 300, 80),
+            route("GET /c", 300, 9, 300, 80),
+        ];
+        assert_eq!(
+            held(&of_loop(&several), 100).unwrap(),
+            "27 requests waited up to 90 ms for the event loop, and no page alone held it"
         );
     }
 

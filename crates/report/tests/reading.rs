@@ -373,3 +373,47 @@ fn an_empty_log_has_an_empty_report() {
     assert!(page(&tally, "empty").contains("requests"));
     assert_eq!(parsed(&tally)["lines"], 0);
 }
+
+#[test]
+fn connections_that_stay_open_are_in_a_part_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("asgi.log");
+    let line = |target: &str, status: u16, run: &str, more: &str| {
+        format!(
+            "192.0.2.7 - - [21/Nov/2026:12:00:01 +0000] \"GET {target} HTTP/1.1\" {status} 5 \"-\" \"-\" receive=0.000069 \
+             queue=0.000034 run={run} send=0.000044 total={run} id=a route=app pool=default waiting=0 threads=1 idle=1 \
+             {more}loop=0.000012 steps=3 busy=0.000450 longest=0.000300 worker=7.1 at=1795262401.482193\n"
+        )
+    };
+    let websocket = "messages_in=5 messages_out=6 close_code=1001 ";
+    let mut text = line("/a", 200, "0.020000", "");
+    text += &line("/chat/17", 101, "61.000000", websocket);
+    text += &line("/chat/18", 101, "1.000000", websocket);
+    text += &line("/events", 200, "90.000000", "").replace(" worker", " event_stream=yes worker");
+    fs::write(&log, &text).unwrap();
+    let (tally, faults) = tally_of(&[&log], &plan());
+    assert_eq!(faults, []);
+    let all = tally.all();
+    assert_eq!((all.len, all.loop_len, tally.lines_len()), (1, 1, 4));
+    assert!(all.total().max_secs() < 0.1);
+    let shown = table(&tally);
+    for part in [
+        "1 request ran on an event loop",
+        "/chat/*  WebSocket               2  31.0     61.0           10   12",
+        "/events  event stream            1  90.0     90.0",
+        "close codes of WebSockets: 1001 2",
+        "no request waited longer than 1 ms for the event loop",
+    ] {
+        assert!(
+            shown.to_lowercase().contains(&part.to_lowercase()),
+            "{part}: {shown}"
+        );
+    }
+    assert!(!shown.contains("a thread"), "{shown}");
+    assert_eq!(parsed(&tally)["event_loops"]["close_codes"]["1001"], 2);
+    // A log of nothing else has its part, too.
+    fs::write(&log, line("/chat/17", 101, "61.000000", websocket)).unwrap();
+    let (tally, _) = tally_of(&[&log], &plan());
+    assert_eq!(tally.all().len, 0);
+    assert!(table(&tally).contains("close codes"), "{}", table(&tally));
+}

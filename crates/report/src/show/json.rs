@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::columns::ROWS;
 use super::table::{class_counts, form_name};
-use super::waiting;
+use super::{event_loops, waiting};
 use crate::at_queue::{AtQueue, Count};
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
@@ -42,6 +42,10 @@ pub fn json(tally: &Tally) -> String {
         "slowest": tally.slowest().iter().map(slow).collect::<Vec<_>>(),
     });
     // Keys of what there is not are left out: a program asks for the key.
+    let event_loops = tally.event_loops();
+    if event_loops.len > 0 || !event_loops.connections.is_empty() {
+        report["event_loops"] = event_loops::json(&event_loops);
+    }
     if let Some(misread) = misread {
         report["first_not_understood"] = json!({ "file": misread.name, "line": misread.line });
     }
@@ -122,6 +126,7 @@ fn slow(slow: &Slow) -> Value {
         ("send", spans.send.map(span)),
         ("gil", spans.gil.map(span)),
         ("cpu", spans.cpu.map(span)),
+        ("busy", slow.busy.map(span)),
         ("before", queued.before.map(span)),
         ("waiting", queued.waiting.map(Value::from)),
         ("threads", queued.threads.map(Value::from)),

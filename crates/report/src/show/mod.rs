@@ -5,6 +5,7 @@
 mod charts;
 mod columns;
 mod compared;
+mod event_loops;
 mod json;
 mod page;
 mod table;

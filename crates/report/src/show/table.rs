@@ -9,7 +9,7 @@ use present::{bytes, digits, harmless, number, percent, thousands};
 use telemetry::LineForm;
 
 use super::columns::{self, ROWS, SpreadRow, named};
-use super::{ms, time, waiting, zone};
+use super::{event_loops, ms, time, waiting, zone};
 use crate::at_queue::AtQueue;
 use crate::groups::GROUPS_LEN_MAX;
 use crate::tally::{Group, Tally};
@@ -39,8 +39,10 @@ pub fn table(tally: &Tally) -> String {
     let waiting = tally.waiting();
     let mut out = verdict_lines(tally, &waiting);
     out += &head(tally);
+    let event_loops = tally.event_loops();
     // Tables of nothing would hide the one line that says so.
     if tally.all().len == 0 {
+        event_loops::table(&event_loops, &mut out);
         return out;
     }
     pages(tally, PAGES_LEN_MAX, &mut out);
@@ -61,6 +63,7 @@ pub fn table(tally: &Tally) -> String {
         out.push_str("\nno phases: the lines do not contain run times\n");
     }
     groups(tally, &mut out);
+    event_loops::table(&event_loops, &mut out);
     waiting::table(&waiting, &mut out);
     slowest(tally, usize::MAX, &mut out);
     out

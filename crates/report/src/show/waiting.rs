@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::json::{number, string};
 use super::{ms, time};
 use crate::spread::secs;
-use crate::waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, Waiting};
+use crate::waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, WaitRunner, Waiting};
 
 /// Routes in the table; `--json` has all.
 const ROUTES_LEN_MAX: usize = 10;
@@ -49,10 +49,20 @@ fn unknown(missing: Missing) -> &'static str {
     }
 }
 
+/// What requests waited for.
+fn awaited(waiting: &Waiting) -> &'static str {
+    match waiting.runner() {
+        WaitRunner::Worker => "a worker",
+        WaitRunner::EventLoop => "the event loop",
+        WaitRunner::Both => "a worker or an event loop",
+    }
+}
+
 fn summary(waiting: &Waiting) -> String {
     format!(
-        "{} waited for a worker longer than {} ms, {} ms together",
+        "{} waited for {} longer than {} ms, {} ms together",
         counted(waiting.waited_len, "request"),
+        awaited(waiting),
         WAIT_MIN.0 / 1_000_000,
         ms(waiting.waited_ns as f64 / 1e9)
     )
@@ -65,8 +75,9 @@ fn notes(waiting: &Waiting) -> Vec<String> {
     // More than that was spent otherwise: a stopped process, or runs that the log does not contain.
     if waiting.unexplained_ns > 0.01 * waiting.waited_ns as f64 {
         notes.push(format!(
-            "{} ms of that passed while no run in the log held a worker",
-            ms(waiting.unexplained_ns / 1e9)
+            "{} ms of that passed while no run in the log held {}",
+            ms(waiting.unexplained_ns / 1e9),
+            awaited(waiting)
         ));
     }
     // Lines are read in the order in which runs ended, and a wait is worked out once.
@@ -161,15 +172,27 @@ fn longest(waiting: &Waiting, out: &mut String) {
         .text("request", WIDE, cells(3));
     let _ = write!(
         out,
-        "\nlongest waits for a worker, and the runs that held the workers meanwhile, in ms\n{}",
+        "\nlongest waits for {}, and the runs {} meanwhile, in ms\n{}",
+        awaited(waiting),
+        holding(waiting),
         table.to_text()
     );
 }
 
+/// What the runs did that others waited for.
+fn holding(waiting: &Waiting) -> &'static str {
+    match waiting.runner() {
+        WaitRunner::Worker => "that held the workers",
+        WaitRunner::EventLoop => "that were inside it",
+        WaitRunner::Both => "that held them or were inside",
+    }
+}
+
 fn freed(holder: &Holder) -> &'static str {
-    match holder.freed_worker {
-        true => "  (freed the worker)",
-        false => "",
+    match (holder.freed_worker, holder.blocked_loop) {
+        (true, _) => "  (freed the worker)",
+        (false, true) => "  (blocked the loop)",
+        (false, false) => "",
     }
 }
 
@@ -193,6 +216,7 @@ pub(super) fn json(waiting: &Waiting) -> Value {
     }
     json!({
         "requests": waiting.waited_len,
+        "for_event_loop": waiting.loop_len,
         "seconds": number(waiting.waited_ns as f64 / 1e9),
         "unexplained": number(waiting.unexplained_ns / 1e9),
         "late_runs": waiting.late_len,
@@ -226,6 +250,7 @@ fn json_wait(wait: &Wait) -> Value {
         let mut value = json_request(&holder.request);
         value["share"] = number(holder.share_ns / 1e9);
         value["freed_worker"] = holder.freed_worker.into();
+        value["blocked_loop"] = holder.blocked_loop.into();
         value
     });
     let mut value = json_request(&wait.request);

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use telemetry::{Line, Nanos, push_folded};
 
 use crate::recorded::path;
-use window::{Label, Run, Window};
+use window::{Held, Label, Run, Window};
 
 /// A shorter wait is the time that a thread takes to wake up: no run caused it.
 pub const WAIT_MIN: Nanos = Nanos::from_ms(1);
@@ -34,6 +34,8 @@ pub struct Waiting {
     pub waited_len: u64,
     /// How long, together.
     pub waited_ns: u64,
+    /// Those of them that waited for an event loop.
+    pub loop_len: u64,
     /// What of that no run in the log explains.
     pub unexplained_ns: f64,
     /// Routes that ran, those that caused the most waiting first.
@@ -110,6 +112,19 @@ pub struct Holder {
     pub overlap: Nanos,
     /// Its end freed the worker that took the one that waited.
     pub freed_worker: bool,
+    /// One of its steps blocked the event loop while the other one waited.
+    pub blocked_loop: bool,
+}
+
+/// What requests waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitRunner {
+    /// Threads.
+    Worker,
+    /// Event loops.
+    EventLoop,
+    /// Some for threads, some for event loops.
+    Both,
 }
 
 /// What a request is called.
@@ -140,12 +155,22 @@ impl Waiting {
         self.longest.truncate(self.longest_len_max);
     }
 
+    /// What they waited for: threads, event loops, or some for this and some for that.
+    pub fn runner(&self) -> WaitRunner {
+        match self.loop_len {
+            0 => WaitRunner::Worker,
+            len if len == self.waited_len => WaitRunner::EventLoop,
+            _ => WaitRunner::Both,
+        }
+    }
+
     /// Which run each of the longest waits was, where one run was in progress for at least half of it and freed
-    /// the worker: `the queue time of /4, /5 is the run time of /2, /3`.
+    /// the worker, or blocked the event loop: `the queue time of /4, /5 is the run time of /2, /3`.
     pub fn sentence(&self) -> Option<String> {
         let mut pairs: Vec<(&Wait, &Request)> = Vec::new();
         for wait in &self.longest {
-            let holder = wait.holders.iter().find(|holder| holder.freed_worker);
+            let is_cause = |holder: &&Holder| holder.freed_worker || holder.blocked_loop;
+            let holder = wait.holders.iter().find(is_cause);
             if let Some(holder) = holder
                 && holder.overlap.0 >= wait.queue.0 / 2
             {
@@ -229,8 +254,14 @@ impl Collector {
         else {
             return;
         };
-        // A request that found an idle thread waited for its wake-up, and for no other request.
-        let has_waited = queue > WAIT_MIN && line.queued.from_queue != Some(false);
+        // It is logged when its client leaves, long after those that waited for it, and hardly holds anything.
+        if line.is_long_lived() {
+            return;
+        }
+        // A request that found an idle thread waited for its wake-up, and for no other request. An event loop may be
+        // idle as far as its queue goes, and run a step.
+        let has_found_idle = line.queued.from_queue == Some(false) && !line.is_of_loop();
+        let has_waited = queue > WAIT_MIN && !has_found_idle;
         let worker = match line.worker {
             // A dash: a driver answered, and held no worker.
             Some(b"") => return,
@@ -258,6 +289,7 @@ impl Collector {
             started_ns,
             ended_ns: started_ns.saturating_add(run.0),
             label: Label::default(),
+            held: Held::of(line, run),
             route,
             has_waited: has_waited && counts,
         };

@@ -4,7 +4,7 @@
 //! Pure: reads no clock and knows no texts.
 //!
 //! Two sums run along: the waiting that one busy worker has caused since the beginning, and the share that one
-//! waiting request has in one busy worker. The difference of a sum between two moments is what a run has
+//! waiting request has in one busy worker. A run on an event loop counts for as much of a worker as it held the loop. The difference of a sum between two moments is what a run has
 //! caused, or its share of a wait, so that neither needs to look at the other's list.
 
 use std::collections::HashMap;
@@ -13,6 +13,9 @@ use telemetry::Nanos;
 
 use super::window::Run;
 use super::{HOLDERS_LEN_MAX, Holder, Request, Wait, Waiting};
+
+/// What a worker counts.
+const MILLION: f64 = 1e6;
 
 /// The part of time that a sweep accounts for: behind `from_ns`, up to `until_ns`.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +54,8 @@ pub(super) struct NumberedWait {
     /// Runs that it waited for, their share, and how long they were in progress meanwhile.
     holders: Vec<(u32, f64, u64)>,
     freed_worker: Option<u32>,
+    /// The one whose step blocked the loop meanwhile.
+    blocked_by: Option<u32>,
 }
 
 /// How far the sweep is.
@@ -61,6 +66,8 @@ struct State<'r> {
     is_within: bool,
     waiting_len: u64,
     busy: Vec<u32>,
+    /// What they count together, in millionths of a worker.
+    weights: u64,
     /// Where each run is among `busy`.
     places: Vec<u32>,
     marks: Vec<Marks>,
@@ -81,6 +88,7 @@ pub(super) fn sweep(runs: &[Run], slice: Slice, found: &mut Waiting) -> Vec<Numb
         is_within: false,
         waiting_len: 0,
         busy: Vec::new(),
+        weights: 0,
         places: vec![0; runs.len()],
         marks: vec![Marks::default(); runs.len()],
         caused_sum: 0.0,
@@ -131,12 +139,13 @@ impl State<'_> {
         let passed_ns = at_ns.saturating_sub(self.at_ns) as f64;
         self.at_ns = at_ns;
         let waiting = self.waiting_len as f64;
-        match self.busy.len() {
+        match self.weights {
             0 if self.is_within => found.unexplained_ns += passed_ns * waiting,
             0 => {}
-            busy => {
-                self.caused_sum += passed_ns * waiting / busy as f64;
-                self.share_sum += passed_ns / busy as f64;
+            weights => {
+                let busy = weights as f64 / MILLION;
+                self.caused_sum += passed_ns * waiting / busy;
+                self.share_sum += passed_ns / busy;
             }
         }
     }
@@ -148,7 +157,11 @@ impl State<'_> {
 
     fn start(&mut self, index: u32, found: &mut Waiting) {
         let run = self.runs[index as usize];
-        let before = self.last_of_worker.insert(run.worker, index);
+        // All requests of a loop have the same one, and the last that began has freed nothing.
+        let before = match run.held.is_loop() {
+            true => None,
+            false => self.last_of_worker.insert(run.worker, index),
+        };
         self.marks[index as usize].share_at_start = self.share_sum;
         self.marks[index as usize].caused_at_start = self.caused_sum;
         if run.has_waited {
@@ -163,6 +176,7 @@ impl State<'_> {
         if run.ended_ns > run.started_ns {
             self.places[index as usize] = self.busy.len() as u32;
             self.busy.push(index);
+            self.weights += u64::from(run.held.weight());
             self.routes[usize::from(run.route)].0 += 1;
         }
     }
@@ -171,6 +185,7 @@ impl State<'_> {
         let run = self.runs[index as usize];
         let queue_ns = run.started_ns - run.queued_ns;
         found.waited_len += 1;
+        found.loop_len += u64::from(run.held.is_loop());
         found.waited_ns = found.waited_ns.saturating_add(queue_ns);
         let own = &mut found.routes[usize::from(run.route)];
         own.waited_len += 1;
@@ -203,6 +218,7 @@ impl State<'_> {
             "a run that ends was in progress"
         );
         self.busy.swap_remove(place as usize);
+        self.weights -= u64::from(run.held.weight());
         // The last one has moved into the gap, unless it was the one that ended.
         if let Some(moved) = self.busy.get(place as usize) {
             self.places[*moved as usize] = place;
@@ -218,7 +234,8 @@ impl State<'_> {
     fn account(&self, index: u32, found: &mut Waiting) {
         let route = usize::from(self.runs[index as usize].route);
         let since = self.marks[index as usize].caused_at_start;
-        found.routes[route].caused_ns += self.caused_sum - since;
+        let weight = f64::from(self.runs[index as usize].held.weight()) / MILLION;
+        found.routes[route].caused_ns += (self.caused_sum - since) * weight;
     }
 
     fn begin_slice(&mut self) {
@@ -239,7 +256,7 @@ impl State<'_> {
     fn numbered(&self, index: u32, freed_worker: Option<u32>) -> NumberedWait {
         let (wait, marks) = (self.runs[index as usize], self.marks[index as usize]);
         let overlapping = self.runs.iter().zip(&self.marks).zip(0_u32..);
-        let mut holders = Vec::new();
+        let (mut holders, mut blocked_by) = (Vec::new(), None);
         for ((run, of_run), holder) in overlapping {
             let begin_ns = run.started_ns.max(wait.queued_ns);
             let end_ns = run.ended_ns.min(wait.started_ns);
@@ -256,12 +273,18 @@ impl State<'_> {
                 true => of_run.share_at_end,
                 false => marks.share_at_start,
             };
-            holders.push((holder, share_at_end - share_at_begin, end_ns - begin_ns));
+            let weight = f64::from(run.held.weight()) / MILLION;
+            let share = (share_at_end - share_at_begin) * weight;
+            if run.held.has_blocked(wait.held) {
+                blocked_by = Some(holder);
+            }
+            holders.push((holder, share, end_ns - begin_ns));
         }
         NumberedWait {
             run: index,
             holders,
             freed_worker,
+            blocked_by,
         }
     }
 }
@@ -275,8 +298,10 @@ impl NumberedWait {
         text: impl Fn(u32) -> Request,
     ) -> Wait {
         let wait = &runs[self.run as usize];
-        // The one that freed the worker is named, however small its share.
-        let is_named_first = |holder: &(u32, f64, u64)| self.freed_worker == Some(holder.0);
+        // The one that freed the worker, or blocked the loop, is named, however small its share.
+        let has_freed = |holder: &(u32, f64, u64)| self.freed_worker == Some(holder.0);
+        let has_blocked = |holder: &(u32, f64, u64)| self.blocked_by == Some(holder.0);
+        let is_named_first = |holder: &(u32, f64, u64)| has_freed(holder) || has_blocked(holder);
         self.holders.sort_by(|one, two| {
             let by_worker = is_named_first(two).cmp(&is_named_first(one));
             by_worker.then(two.1.total_cmp(&one.1))
@@ -294,7 +319,8 @@ impl NumberedWait {
                     request: text(holder.0),
                     share_ns: holder.1,
                     overlap: Nanos(holder.2),
-                    freed_worker: is_named_first(holder),
+                    freed_worker: has_freed(holder),
+                    blocked_loop: has_blocked(holder),
                 })
                 .collect(),
             others_len: others.len() as u64,

@@ -1,7 +1,7 @@
 //! Who held whom, by tables.
 
 use proptest::prelude::*;
-use telemetry::{KnownSpans, LineForm};
+use telemetry::{KnownLoop, KnownSpans, LineForm};
 
 use super::*;
 
@@ -296,4 +296,84 @@ proptest! {
         let names = |waiting: &Waiting| waiting.longest.iter().map(|wait| wait.queue).collect::<Vec<_>>();
         prop_assert_eq!(names(&sliced), names(&whole));
     }
+}
+
+/// As `line`, of an event loop: the microseconds that its steps took, and the id of the one that blocked it.
+fn on_loop(row: &LogRow, busy_us: u64, blocked_by: &'static str) -> Line<'static> {
+    let mut line = line(row);
+    line.event_loop = KnownLoop {
+        wait: Some(Nanos(0)),
+        steps: Some(2),
+        busy: Some(Nanos(busy_us * US)),
+        longest: Some(Nanos(busy_us * US)),
+        blocked_by: blocked_by.as_bytes(),
+        is_event_stream: false,
+    };
+    line
+}
+
+fn waiting_of(lines: &[Line<'_>]) -> Waiting {
+    let mut collector = Collector::new(10);
+    for line in lines {
+        collector.take(line, true);
+    }
+    collector.waiting()
+}
+
+/// One sleeps from the beginning on, `/report` blocks the loop for 100 ms, and two come meanwhile.
+fn blocked() -> Vec<Line<'static>> {
+    let mut first_in_queue = on_loop(&(20_000, 82_000, 1_000, "1.1", "/a"), 1_000, "/report");
+    // It was the first in the queue, which the loop had found empty.
+    first_in_queue.queued.from_queue = Some(false);
+    vec![
+        on_loop(&(2_000, 50, 100_000, "1.1", "/report"), 100_000, ""),
+        first_in_queue,
+        on_loop(&(52_000, 51_000, 1_000, "1.1", "/b"), 1_000, "/report"),
+        on_loop(&(0, 50, 1_000_000, "1.1", "/sleep"), 100, ""),
+    ]
+}
+
+#[test]
+fn a_run_on_a_loop_counts_for_as_much_as_it_had_the_loop() {
+    let found = waiting_of(&blocked());
+    assert_eq!((found.waited_len, found.loop_len), (2, 2));
+    assert_eq!(found.runner(), WaitRunner::EventLoop);
+    let caused = |name: &str| {
+        let route = found.routes.iter().find(|route| route.name == name);
+        route.unwrap().caused_ns / found.waited_ns as f64
+    };
+    assert!(caused("GET /report") > 0.95, "{:?}", found.routes);
+    assert!(caused("GET /sleep") < 0.03, "{:?}", found.routes);
+    let sum: f64 = found.routes.iter().map(|route| route.caused_ns).sum();
+    assert!((sum / found.waited_ns as f64 - 1.0).abs() < 1e-6);
+    let [first, _] = &found.longest[..] else {
+        panic!("{found:?}");
+    };
+    let holder = &first.holders[0];
+    assert_eq!(holder.request.target, b"/report");
+    assert!(holder.blocked_loop && !holder.freed_worker);
+    assert_eq!(
+        found.sentence().unwrap(),
+        "the queue time of /a, /b is the run time of /report, /report"
+    );
+}
+
+#[test]
+fn waits_for_threads_and_for_a_loop_are_told_apart() {
+    let mut lines = blocked();
+    assert_eq!(waiting(&SIX).runner(), WaitRunner::Worker);
+    lines.extend(SIX.iter().map(line));
+    let mixed = waiting_of(&lines);
+    assert_eq!((mixed.waited_len, mixed.loop_len), (5, 2));
+    assert_eq!(mixed.runner(), WaitRunner::Both);
+}
+
+#[test]
+fn a_connection_that_stays_open_holds_up_nobody() {
+    let mut lines = blocked();
+    let mut websocket = on_loop(&(1, 50, 900_000_000, "1.1", "/chat"), 5_000, "");
+    websocket.websocket.close_code = Some(1000);
+    lines.push(websocket);
+    let found = waiting_of(&lines);
+    assert_eq!((found.late_len, found.routes.len()), (0, 4));
 }

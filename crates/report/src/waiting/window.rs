@@ -5,10 +5,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use telemetry::Line;
+use telemetry::{Line, Nanos};
 
 use super::sweep::{self, Slice};
 use super::{Request, Waiting};
+use crate::event_loops::id_of;
 
 /// Runs that are kept: about 25 MB with their names. A run of a route that takes longer than the server needs
 /// to write half as many lines comes too late, and the report says so.
@@ -28,9 +29,68 @@ pub(super) struct Run {
     pub(super) started_ns: u64,
     pub(super) ended_ns: u64,
     pub(super) label: Label,
+    pub(super) held: Held,
     pub(super) route: u16,
     /// It waited, and its wait counts.
     pub(super) has_waited: bool,
+}
+
+/// What a run held.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Held {
+    /// A worker, from its begin to its end.
+    Worker,
+    /// An event loop, in its steps.
+    EventLoop {
+        /// The part of its run that it held the loop, in millionths; at least 1, because it also took a place among the
+        /// requests inside.
+        part: u32,
+        /// A number in the place of its id.
+        id: u64,
+        /// The same of the request whose step blocked the loop while this one waited; `None` for none.
+        blocked_by: Option<u64>,
+    },
+}
+
+/// All of a run.
+const WHOLE: u32 = 1_000_000;
+
+impl Held {
+    pub(super) fn of(line: &Line<'_>, run: Nanos) -> Held {
+        let own = &line.event_loop;
+        let Some(busy) = own.busy.filter(|_| line.is_of_loop()) else {
+            return Held::Worker;
+        };
+        let part = busy.0 as f64 / (run.0 as f64).max(1.0);
+        let blocked_by = own.blocked_by;
+        Held::EventLoop {
+            part: (part * f64::from(WHOLE)).clamp(1.0, f64::from(WHOLE)) as u32,
+            id: id_of(&line.plain(line.id)),
+            blocked_by: (!blocked_by.is_empty()).then(|| id_of(blocked_by)),
+        }
+    }
+
+    /// How much of what it ran on it held, in the mean: what it counts among the runs of the same moment.
+    pub(super) fn weight(self) -> u32 {
+        match self {
+            Held::Worker => WHOLE,
+            Held::EventLoop { part, .. } => part,
+        }
+    }
+
+    /// Whether a step of this one blocked the loop while `other` waited.
+    pub(super) fn has_blocked(self, other: Held) -> bool {
+        match (self, other) {
+            (Held::EventLoop { id, .. }, Held::EventLoop { blocked_by, .. }) => {
+                blocked_by == Some(id)
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_loop(self) -> bool {
+        matches!(self, Held::EventLoop { .. })
+    }
 }
 
 /// Where the names of a run are in the window's text.
