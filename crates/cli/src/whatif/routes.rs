@@ -332,6 +332,35 @@ mod tests {
     }
 
     #[test]
+    fn paths_whose_steps_run_in_threads_are_routes_of_their_own() {
+        let globs = [
+            "/orders/7".to_owned(),
+            "/report*".to_owned(),
+            "/none".to_owned(),
+        ];
+        let mut routes = Routes::new(&[], &globs);
+        let all = ["/orders/7", "/orders/8", "/reports/1", "/"];
+        let found = all.map(|path| {
+            let route = routes.numbers(&line(path, "p")).route;
+            (
+                routes.path(route).map(str::to_owned),
+                routes.is_in_threads(route),
+            )
+        });
+        let expect = [
+            ("/orders/*", true),
+            ("/orders/*", false),
+            ("/reports/*", true),
+            ("/", false),
+        ];
+        assert_eq!(
+            found,
+            expect.map(|(path, moves)| (Some(path.to_owned()), moves))
+        );
+        assert_eq!(routes.idle_paths().collect::<Vec<_>>(), ["/none"]);
+    }
+
+    #[test]
     fn says_what_a_pool_is() {
         for text in ["slow", "slow=1", "=1 /a", "slow=1 a", "slow=-1 /a"] {
             assert!(
