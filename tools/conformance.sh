@@ -25,6 +25,17 @@ fi
 PATH="$cache/go-bin:$PATH"
 export PATH
 
+# The tests of uvicorn are in its source alone; the sum is checked by pip.
+uvicorn=uvicorn-0.54.0
+UVICORN_SOURCE=$cache/$uvicorn
+export UVICORN_SOURCE
+if [ ! -d "$UVICORN_SOURCE/tests" ]; then
+    echo 'uvicorn==0.54.0 --hash=sha256:a2e33cbfaa0306f8e6b0c13e0cb89d7d7a2da3e62b90c66e18c33d9807b28620' >"$results/uvicorn.txt"
+    "$venv/bin/python" -m pip download -q --no-deps --no-binary :all: --require-hashes -d "$results/source" \
+        -r "$results/uvicorn.txt" || exit 2
+    tar -xzf "$results/source/$uvicorn.tar.gz" -C "$cache" || exit 2
+fi
+
 MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
     "$venv/bin/python" -m pip wheel -q --no-deps --wheel-dir "$results/wheel" "$root" || exit 2
 "$venv/bin/python" -m pip install -q --no-deps --force-reinstall "$results"/wheel/*.whl || exit 2
