@@ -443,6 +443,11 @@ impl WebSocketChannel {
 
 impl ChannelState {
     fn is_full(&self) -> bool {
+        // Behind its end nothing more is kept, and the client's close frame is behind what has come.
+        self.disconnect.is_none() && self.is_beyond_bounds()
+    }
+
+    fn is_beyond_bounds(&self) -> bool {
         self.unread_bytes > UNREAD_BYTES_MAX || self.messages.len() >= UNREAD_LEN_MAX
     }
 

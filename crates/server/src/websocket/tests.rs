@@ -71,6 +71,19 @@ fn the_driver_reads_no_more_beyond_the_bound() {
 }
 
 #[test]
+fn the_driver_reads_on_behind_an_end_that_finds_messages_untaken() {
+    let channel = channel();
+    for _ in 0..UNREAD_LEN_MAX {
+        channel.push_message(MessageKind::Text, Vec::new());
+    }
+    assert!(!channel.takes_more());
+    channel.close(4000, "").unwrap();
+    assert!(channel.takes_more());
+    channel.client_closed(Some(4000), "");
+    assert_eq!(channel.closing(), Closing::Closed { code: Some(4000) });
+}
+
+#[test]
 fn pings_are_not_answered_without_bound() {
     let channel = channel();
     while channel.takes_more() {
