@@ -118,6 +118,16 @@ def test_the_end_of_the_server_sends_no_second_close_frame(serve: Callable[..., 
     assert server.wait() == 0
 
 
+def test_a_client_that_answers_no_ping_is_not_waited_for(serve: Callable[..., Milepost]) -> None:
+    server = serve(*SCRIPTED, "--ws-ping-interval", "100ms", "--ws-ping-timeout", "100ms")
+    with server.connect() as client:
+        connection = WebSocket(client, "/dead?receive+accept+receive_all")
+        assert connection.read() == (PING, b"")
+        assert connection.closed()[0] == 1011
+        assert is_closed_at_once(client)
+    assert until(lambda: seen(server, "dead")[-1] == "ends")
+
+
 def test_no_ping_where_that_is_switched_off(serve: Callable[..., Milepost]) -> None:
     server = serve(*SCRIPTED, "--ws-ping-interval", "off", "--ws-ping-timeout", "50ms")
     with server.connect() as client:

@@ -268,7 +268,7 @@ impl WebSocketSession {
                 self.drains = now.plus(Nanos(wait));
             }
             if self.drains <= now || drain.is_at_once {
-                self.close(drain.code, drain.code, "", now);
+                self.close(drain.code, now);
                 return;
             }
         }
@@ -278,7 +278,10 @@ impl WebSocketSession {
         match self.pinged {
             Some(pinged) if pinged.plus(self.config.ping_timeout) <= now => {
                 let reason = "the client has not answered a ping";
-                self.close(INTERNAL_ERROR, ABNORMAL, reason, now);
+                self.channel
+                    .close_by_server(INTERNAL_ERROR, ABNORMAL, reason);
+                // RFC 6455 section 7.1.7: a client that is silent is not waited for again.
+                self.end(now, false);
             }
             None if self.received.plus(interval) <= now => {
                 self.pinged = Some(now);
@@ -288,9 +291,9 @@ impl WebSocketSession {
         }
     }
 
-    /// The server begins the closing handshake; the application hears of `reported`.
-    fn close(&mut self, code: u16, reported: u16, reason: &str, now: Stamp) {
-        self.channel.close_by_server(code, reported, reason);
+    /// The server begins the closing handshake.
+    fn close(&mut self, code: u16, now: Stamp) {
+        self.channel.close_by_server(code, code, "");
         self.stage = SessionStage::Closing {
             due: now.plus(CLOSE_TIMEOUT),
         };
