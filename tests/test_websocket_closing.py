@@ -136,6 +136,19 @@ def test_no_ping_where_that_is_switched_off(serve: Callable[..., Milepost]) -> N
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_client_may_leave_before_it_is_accepted(server: Milepost, how: str) -> None:
+    name = f"unaccepted-{how}"
+    with server.connect() as client:
+        client.send(handshake(f"/{name}?receive+wait+accept+receive+say"))
+        assert until(lambda: seen(server, name)[-1:] == ["waits"])
+        reset(client) if how == "reset" else client.sock.close()
+    server.count()
+    go(server, name)
+    assert until(lambda: seen(server, name)[-1] in ("ends", "ClientDisconnected"))
+    assert seen(server, name)[-2:] == [["disconnect", 1006, ""], "ClientDisconnected"]
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
 def test_a_send_that_waits_ends_with_the_connection(server: Milepost, how: str) -> None:
     name = f"poured-{how}"
     with server.connect(receive_buffer_bytes=1 << 16) as client:

@@ -188,6 +188,10 @@ impl WebSocketConnection {
                 self.stage = ConnectionStage::Refused;
                 Ok(sending)
             }
+            // The client has left before it was accepted: no fault of the application, which has sent an accept.
+            (ConnectionStage::Connecting { .. }, _) if self.handshake.is_gone() => {
+                Err(NotTaken::Ended)
+            }
             (ConnectionStage::Connecting { .. }, _) => Err(NotTaken::Wrong(
                 "a message was sent before `websocket.accept`".to_owned(),
             )),
