@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frames import WebSocket
 
 from benching import bench
 from raw import request
-from serving import LOOPS, tables, until
+from serving import APPS, LOOPS, tables, until
 from supervising import Supervised
 
 # `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop for long.
@@ -146,6 +147,18 @@ def test_under_overload_no_request_waits_for_the_whole_queue_timeout(
     assert pool["expired"] > 0, (pool, statuses)
     assert statuses["503"] == pool["expired"] + pool["refused"] + pool["shed"]
     assert statuses["200"] == pool["completed"] > 0
+
+
+def test_the_status_counts_websockets_that_are_open(supervise: Callable[..., Supervised]) -> None:
+    server = supervise("--app-dir", str(APPS), app="websocket_zoo:app")
+    clients = [server.connect() for _ in range(2)]
+    for open_count, client in enumerate(clients):
+        WebSocket(client, "/echo")
+        assert event_loop(server)["websockets"] == open_count + 1
+    # With the last one nothing else happens in the loop.
+    for open_count, client in [(1, clients[0]), (0, clients[1])]:
+        client.sock.close()
+        assert until(lambda open_count=open_count: event_loop(server)["websockets"] == open_count)
 
 
 def test_a_loop_that_hangs_shows_while_it_does(loaded: Callable[..., Supervised], tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ impl LoopWorker {
             "a WebSocket leaves a loop that has none"
         );
         self.websockets -= 1;
+        self.stats().websockets.set(self.websockets as u64);
     }
 
     /// Answers with the response of the server's own for this status.
