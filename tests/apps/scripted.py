@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import anyio
+
 SEEN: dict[str, list[object]] = {}
 GATES: dict[str, asyncio.Event] = {}
 BIG = bytes(20_000_000)
@@ -103,11 +105,63 @@ class Run:
         await self.send_event({"type": "http.response.body", "body": b"piece", "more_body": True})
         self.note("piece")
 
+    async def body(self):
+        self.note("receives")
+        while (event := await self.receive_event())["type"] == "http.request" and event["more_body"]:
+            pass
+
     async def flood(self):
         """More than a client takes that does not read."""
         self.note("floods")
-        while True:
+        listener = asyncio.ensure_future(self.receive_all())
+        while not listener.done():
             await self.send_event({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+
+    async def endless(self):
+        """As frameworks stream: a task hears of the end; pieces are sent without another wait."""
+        listener = asyncio.ensure_future(self.receive_all())
+        await start(self.send_event)
+        while not listener.done():
+            await self.send_event({"type": "http.response.body", "body": b"piece", "more_body": True})
+
+    async def cancelled(self):
+        """Cancels its own task, and goes on."""
+        asyncio.current_task().cancel()
+        try:
+            await self.send_event({"type": "http.response.body", "body": b"piece", "more_body": True})
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pass
+
+    async def timeouts(self):
+        """Waits for events by calls that it gives up."""
+        for _ in range(5):
+            try:
+                await asyncio.wait_for(self.receive_event(), 0.002)
+            except asyncio.TimeoutError:
+                pass
+
+    async def scopes(self):
+        """The same by scopes of anyio, around sends too."""
+        for _ in range(5):
+            with anyio.move_on_after(0.002):
+                await self.receive_event()
+        with anyio.move_on_after(0.01):
+            while True:
+                await self.send_event(
+                    {"type": "http.response.body", "body": bytes(1 << 16), "more_body": True}
+                )
+                await asyncio.sleep(0)
+
+    async def pours_in_scopes(self):
+        with anyio.move_on_after(0.01):
+            while True:
+                await self.send_event({"type": "websocket.send", "bytes": bytes(1 << 16)})
+                await asyncio.sleep(0)
+        await self.timeouts()
+
+    async def end(self):
+        await self.send_event({"type": "http.response.body", "body": b"end"})
 
     # Of WebSocket.
 

@@ -58,6 +58,8 @@ pub(super) enum Awaited {
     Event,
     /// That more may be sent.
     Room,
+    /// That others had their turn of the loop: nobody takes what was sent.
+    Turn,
 }
 
 /// A `receive()`, or a `send()` that has to wait. It takes an event only when it gives it: a wait that is cancelled
@@ -73,6 +75,8 @@ pub(super) struct Wait {
 enum WaitState {
     New,
     Waiting(Py<PyAny>),
+    /// The loop goes on with it behind its other callbacks.
+    Yielded,
     Over,
 }
 
@@ -93,7 +97,12 @@ impl Wait {
     /// What the loop is to wait for; the end as an exception that has the result.
     fn step(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self.set(WaitState::Over) {
+            WaitState::New if self.awaited == Awaited::Turn => {
+                self.set(WaitState::Yielded);
+                return Ok(Some(py.None()));
+            }
             WaitState::New => {}
+            WaitState::Yielded => return Ok(None),
             WaitState::Over => {
                 return Err(PyRuntimeError::new_err(
                     "cannot reuse already awaited coroutine",
@@ -120,6 +129,7 @@ impl Wait {
                     return Ok(None);
                 }
             }
+            Awaited::Turn => return Ok(None),
         }
         let future = RequestTask::wait(request, self.awaited)?;
         // What `__await__` gives as well.

@@ -57,6 +57,9 @@ pub(super) enum Sending {
     Taken,
     /// Taken; `send()` waits for room.
     Waits,
+    /// The client is gone. `send()` lets others have their turn: an application that streams without another wait would
+    /// have the loop for itself, and never hear that its client is gone.
+    Dropped,
     /// Taken; a `receive()` that waits is to look again: the response is complete, or the connection accepted.
     TakenForReceiver,
 }
@@ -204,6 +207,9 @@ impl HttpRequest {
             }
             HttpSend::Body(body, has_more) => {
                 self.is_gone |= self.response.body(body.as_ref(), has_more)? == Taken::Gone;
+                if has_more && self.is_gone {
+                    return Ok(Sending::Dropped);
+                }
                 if has_more {
                     return Ok(match self.response.has_room() {
                         true => Sending::Taken,

@@ -138,7 +138,7 @@ impl RequestTask {
         let mut state = this.get().state();
         let (place, what) = match awaited {
             Awaited::Event => (&mut state.receiver, "receive()"),
-            Awaited::Room => (&mut state.sender, "send()"),
+            Awaited::Room | Awaited::Turn => (&mut state.sender, "send()"),
         };
         if place.is_some() {
             drop(state);
@@ -155,7 +155,7 @@ impl RequestTask {
         let mut state = self.state();
         let future = match awaited {
             Awaited::Event => state.receiver.take(),
-            Awaited::Room => state.sender.take(),
+            Awaited::Room | Awaited::Turn => state.sender.take(),
         };
         drop(state);
         drop(future);
@@ -461,7 +461,8 @@ impl RequestTask {
             }
         });
         let event_loop = own.event_loop.bind(py);
-        match sending? {
+        let sending = sending?;
+        match sending {
             Sending::Taken => {
                 drop(state);
                 if own.kind == ProtocolKind::WebSocket {
@@ -469,10 +470,14 @@ impl RequestTask {
                 }
                 Ok(event_loop.get().sent(py))
             }
-            Sending::Waits => {
+            Sending::Waits | Sending::Dropped => {
                 drop(state);
                 event_loop.get().flush_later(event_loop)?;
-                let wait = Wait::new(this.clone().unbind(), Awaited::Room);
+                let awaited = match sending {
+                    Sending::Dropped => Awaited::Turn,
+                    _ => Awaited::Room,
+                };
+                let wait = Wait::new(this.clone().unbind(), awaited);
                 Ok(Bound::new(py, wait)?.into_any())
             }
             Sending::TakenForReceiver => {
