@@ -8,7 +8,7 @@ set -u
 . "$(dirname "$0")/common.sh"
 cd "$root" || exit 2
 
-need_toolchains redis-server postgres mmdebstrap
+need_toolchains redis-server postgres mmdebstrap node npm
 sh tools/pebble.sh
 results=$(mktemp -d) || exit 2
 trap 'rm -rf "$results"' EXIT
@@ -34,6 +34,14 @@ if [ ! -d "$UVICORN_SOURCE/tests" ]; then
     "$venv/bin/python" -m pip download -q --no-deps --no-binary :all: --require-hashes -d "$results/source" \
         -r "$results/uvicorn.txt" || exit 2
     tar -xzf "$results/source/$uvicorn.tar.gz" -C "$cache" || exit 2
+fi
+
+SOCKETIO_CLIENT=$cache/socketio-client-$(cksum <tests/socketio/package-lock.json | tr ' ' '-')
+export SOCKETIO_CLIENT
+if [ ! -d "$SOCKETIO_CLIENT/node_modules/socket.io-client" ]; then
+    mkdir -p "$SOCKETIO_CLIENT"
+    cp tests/socketio/package.json tests/socketio/package-lock.json "$SOCKETIO_CLIENT" || exit 2
+    npm ci --prefix "$SOCKETIO_CLIENT" --no-audit --no-fund --ignore-scripts --silent || exit 2
 fi
 
 MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \

@@ -27,6 +27,8 @@ package_of() {
         nginx) echo nginx ;;
         nginx-stream) echo libnginx-mod-stream ;;
         mmdebstrap) echo mmdebstrap ;;
+        node) echo nodejs ;;
+        npm) echo npm ;;
         *) echo "" ;;
     esac
 }
@@ -38,7 +40,7 @@ python_says() { "${PYTHON:-python3}" -c "$1" >/dev/null 2>&1; }
 is_there() {
     case "$1" in
         cc) command -v cc >/dev/null 2>&1 && has_header stdlib.h ;;
-        make | xz | pkg-config | logrotate | rsyslogd | strace | redis-server | nginx | mmdebstrap) command -v "$1" >/dev/null 2>&1 ;;
+        make | xz | pkg-config | logrotate | rsyslogd | strace | redis-server | nginx | mmdebstrap | node | npm) command -v "$1" >/dev/null 2>&1 ;;
         # Debian keeps the server out of the path.
         nginx-stream) ls /usr/lib/nginx/modules/ngx_stream_module.so >/dev/null 2>&1 ;;
         postgres) ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
