@@ -169,6 +169,11 @@ class Run:
         await self.send_event({"type": "websocket.accept"})
         self.note("accepted")
 
+    async def quiet(self):
+        """Silent until the end, of which nothing is noted."""
+        while (await self.receive_event())["type"] != "websocket.disconnect":
+            pass
+
     async def echo(self):
         event = await self.receive_event()
         if event["type"] == "websocket.receive":
