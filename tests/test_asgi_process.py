@@ -444,14 +444,19 @@ async def app(scope, receive, send):
 """
 
 ASGI2 = """
+VERSIONS = []
+
+
 class app:
     def __init__(self, scope):
+        VERSIONS.append(scope["asgi"]["version"])
         assert scope["type"] == "http", scope
         self.scope = scope
 
     async def __call__(self, receive, send):
         await send({"type": "http.response.start", "status": 200})
-        await send({"type": "http.response.body", "body": self.scope["path"].encode()})
+        text = f"{self.scope['path']} {self.scope['asgi']['version']} {VERSIONS[0]}"
+        await send({"type": "http.response.body", "body": text.encode()})
 """
 
 
@@ -459,7 +464,7 @@ def test_asgi_2_where_it_is_asked_for(serve, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(ASGI2)
     server = serve("app:app", "--interface", "asgi2")
     with server.connect() as client:
-        assert client.ask("GET", "/here").body == b"/here"
+        assert client.ask("GET", "/here").body == b"/here 2.0 2.0"
 
 
 def test_a_root_path_is_at_the_beginning_of_the_path(serve, tmp_path: Path) -> None:

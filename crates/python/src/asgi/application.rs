@@ -21,6 +21,16 @@ pub(crate) struct AsgiApplication {
     pub(crate) root_path: String,
 }
 
+impl AsgiApplication {
+    /// The version of ASGI that it is written for.
+    pub(super) fn version(&self) -> &'static str {
+        match self.is_double {
+            true => "2.0",
+            false => "3.0",
+        }
+    }
+}
+
 /// An application whose lifespan has begun.
 pub(super) struct StartedApplication {
     index: usize,

@@ -226,7 +226,8 @@ class Lifespan:
         raise Fault(f"the startup of {self.name} failed: {first_line(self.error)}", None, text_of(self.error))
 
     async def run(self):
-        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
+        version = {"version": "2.0" if self.is_double else "3.0", "spec_version": "2.0"}
+        scope = {"type": "lifespan", "asgi": version, "state": self.state}
         try:
             if self.is_double:
                 await self.application(scope)(self.receive, self.send)

@@ -190,7 +190,8 @@ impl Asgi {
             let state = has_state.then(|| state.unbind());
             let script_name = application.root_path.trim_end_matches('/');
             let spec = self.config.http_spec.name();
-            let scopes = Scopes::new(py, spec, script_name, request_id_header, state)?;
+            let version = application.version();
+            let scopes = Scopes::new(py, version, spec, script_name, request_id_header, state)?;
             Ok(StartedApplication::new(py, application, context, scopes))
         });
         started.collect()

@@ -57,13 +57,14 @@ struct ServerEnd {
 impl Scopes {
     pub(super) fn new(
         py: Python<'_>,
+        version: &str,
         spec: &str,
         script_name: &str,
         request_id_header: Option<&str>,
         state: Option<Py<PyDict>>,
     ) -> PyResult<Self> {
         let asgi = PyDict::new(py);
-        asgi.set_item(intern!(py, "version"), "3.0")?;
+        asgi.set_item(intern!(py, "version"), version)?;
         asgi.set_item(intern!(py, "spec_version"), spec)?;
         let base = PyDict::new(py);
         base.set_item(intern!(py, "type"), intern!(py, "http"))?;
