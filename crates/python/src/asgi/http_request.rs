@@ -155,6 +155,10 @@ impl HttpRequest {
         py: Python<'py>,
         loader: &FileLoader,
     ) -> PyResult<Option<HttpEvent<'py>>> {
+        if self.response.is_over() {
+            // The specification has nothing else behind a response, whatever of the body was not read.
+            return Ok(Some(HttpEvent::Disconnect));
+        }
         Ok(match self.body.next(py, self.key, loader)? {
             BodyPiece::Here(data, has_more) => Some(HttpEvent::Body(data, has_more)),
             BodyPiece::Awaited => None,
@@ -168,9 +172,7 @@ impl HttpRequest {
                 self.is_gone = true;
                 Some(HttpEvent::Disconnect)
             }
-            BodyPiece::Given if self.response.is_over() || self.is_gone => {
-                Some(HttpEvent::Disconnect)
-            }
+            BodyPiece::Given if self.is_gone => Some(HttpEvent::Disconnect),
             BodyPiece::Given => None,
         })
     }
