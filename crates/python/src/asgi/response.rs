@@ -57,7 +57,8 @@ impl ResponseStart {
             4 if is(b"date") => self.declared.date = true,
             6 if is(b"server") => self.declared.server = true,
             10 if is(b"connection") => {
-                self.declared.close |= value.trim_ascii().eq_ignore_ascii_case(b"close");
+                let mut options = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+                self.declared.close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
                 return Ok(());
             }
             12 if is(b"content-type") => {
