@@ -102,7 +102,9 @@ def leave(client: Client, how: str) -> None:
     if how == "reset":
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     if how == "half":
-        client.sock.shutdown(socket.SHUT_WR)
+        # The server may have given it up before.
+        with contextlib.suppress(OSError):
+            client.sock.shutdown(socket.SHUT_WR)
     if how != "silence":
         client.sock.close()
 
