@@ -140,6 +140,13 @@ class Run:
                 await asyncio.wait_for(self.receive_event(), 0.002)
             except asyncio.TimeoutError:
                 pass
+        # From Python 3.11 on: without a task of its own.
+        for _ in range(5 if hasattr(asyncio, "timeout") else 0):
+            try:
+                async with asyncio.timeout(0.002):
+                    await self.receive_event()
+            except TimeoutError:
+                pass
 
     async def scopes(self):
         """The same by scopes of anyio, around sends too."""
