@@ -45,6 +45,6 @@ def add_peers(box: Toolbox, peers: list[str]) -> None:
 def method(options: argparse.Namespace, ground: Ground) -> str:
     """How it was measured."""
     return (
-        "`milepost bench` with one thread, and for `broadcast` 32 clients in Python; one process with one loop, "
+        "`milepost bench` with one thread, and for `broadcast` 32 clients in Python; one process, one loop, "
         f"uvicorn with httptools; {options.repeat} interleaved repetitions of {ground.seconds} s"
     )
