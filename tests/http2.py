@@ -34,6 +34,8 @@ class Response:
     body: bytes = b""
     #: Status and headers of interim responses.
     interim: list[tuple[int, list[tuple[str, str]]]] = dataclasses.field(default_factory=list)
+    #: The fields behind the body.
+    trailers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     #: The error code of a reset.
     reset: int | None = None
     is_ended: bool = False
@@ -145,6 +147,8 @@ class Http2:
         elif isinstance(event, h2.events.InformationalResponseReceived):
             headers = [(str(name), str(value)) for name, value in event.headers]
             response.interim.append((int(headers[0][1]), headers[1:]))
+        elif isinstance(event, h2.events.TrailersReceived):
+            response.trailers = [(str(name), str(value)) for name, value in event.headers]
         elif isinstance(event, h2.events.DataReceived):
             response.body += event.data
             if self.is_taking and event.flow_controlled_length:

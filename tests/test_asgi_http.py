@@ -225,6 +225,8 @@ WRONG = {
     "body-long": "the body is longer than its Content-Length: 3 bytes are left, and 4 were sent",
     "path-first": "RuntimeError: `http.response.pathsend` was sent before `http.response.start`",
     "path-none": "`http.response.pathsend` has no `path`",
+    "trailers-first": "`http.response.trailers` was sent, and `http.response.start` has no `trailers",
+    "trailers-undeclared": "was sent, and `http.response.start` has no `trailers: True`",
 }
 
 

@@ -361,7 +361,12 @@ def test_over_http_2(serve: Callable[..., Milepost], tmp_path: Path, authority: 
             ["bytes:x-more", "bytes:2"],
             ["bytes:cookie", "bytes:a=1; b=2"],
         ]
-        assert sorted(scope["extensions"]) == ["http.response.early_hint", "http.response.pathsend", "tls"]
+        assert sorted(scope["extensions"]) == [
+            "http.response.early_hint",
+            "http.response.pathsend",
+            "http.response.trailers",
+            "tls",
+        ]
         hinted = client.ask("/hint")
         assert hinted.interim == [(103, [("link", "</a.css>; rel=preload")])]
         assert client.ask("/stream?count=3").body == b"x" * 15

@@ -125,6 +125,14 @@ async def wrong(scope: Scope, receive: Receive, send: Send, query: dict[str, str
         ],
         "path-first": [{"type": "http.response.pathsend", "path": "/"}],
         "path-none": [start, {"type": "http.response.pathsend"}],
+        "trailers-first": [{"type": "http.response.trailers"}],
+        "trailers-undeclared": [start, {"type": "http.response.trailers"}],
+        "trailers-early": [start | {"trailers": True}, {"type": "http.response.trailers"}],
+        "trailers-body": [
+            start | {"trailers": True},
+            {"type": "http.response.body", "body": b"x"},
+            {"type": "http.response.body", "body": b"y"},
+        ],
     }
     try:
         for event in sequences[query["case"]]:
@@ -134,8 +142,12 @@ async def wrong(scope: Scope, receive: Receive, send: Send, query: dict[str, str
             raise
         text = f"{type(error).__name__}: {error}"
         SEEN[query["case"]].append(text)
-        if query["case"] in ("start-twice", "body-str", "path-none"):
+        if query["case"] in ("start-twice", "body-str", "path-none", "trailers-undeclared"):
             await send({"type": "http.response.body", "body": text.encode()})
+        elif query["case"] in ("trailers-early", "trailers-body"):
+            if query["case"] == "trailers-early":
+                await send({"type": "http.response.body"})
+            await send({"type": "http.response.trailers"})
         elif query["case"] == "body-long":
             await send({"type": "http.response.body", "body": b"123"})
         else:
@@ -276,6 +288,37 @@ async def hint(scope: Scope, receive: Receive, send: Send, query: dict[str, str]
     await answer(send, b"hinted")
 
 
+async def trailers(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
+    """A body of `pieces`, or the file `path`, with trailers behind it; what `send` raised is in SEEN."""
+    headers = [(b"content-type", b"text/plain"), (b"trailer", b"x-sum")]
+    if length := query.get("length"):
+        headers.append((b"content-length", length.encode()))
+    status = int(query.get("status", 200))
+    start = {"type": "http.response.start", "status": status, "headers": headers, "trailers": True}
+    try:
+        await send(start)
+    except RuntimeError as error:
+        return await answer(send, str(error).encode())
+    if path := query.get("path"):
+        await send({"type": "http.response.pathsend", "path": str(Path(path).absolute())})
+    pieces = query.get("pieces", "").split(",")
+    for number, piece in enumerate(() if path else pieces, 1):
+        event = {"type": "http.response.body", "body": piece.encode(), "more_body": number < len(pieces)}
+        await send(event)
+    if query.get("end") == "returns":
+        return
+    if query.get("end") == "raises":
+        raise ValueError("a secret of the zoo")
+    name = query.get("name", "x-sum").encode()
+    try:
+        fields = [(name, query.get("value", "1").encode())]
+        await send({"type": "http.response.trailers", "headers": fields, "more_trailers": True})
+    except ValueError as error:
+        SEEN["trailers"].append(str(error))
+    await send({"type": "http.response.trailers", "headers": [(b"x-last", b"2")]})
+    SEEN["trailers"].append("sent")
+
+
 async def background(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
     """Goes on behind its response."""
     await answer(send, b"answered")
@@ -340,7 +383,7 @@ PATHS = {
         one.__name__: one
         for one in (
             echo, stream, wrong, late, raises, returns, waits, disconnect, context, blocks, pathsend, hint,
-            background, fields, kinds, thread, tasks, seen, opens,
+            background, fields, kinds, trailers, thread, tasks, seen, opens,
         )
     },
 }  # fmt: skip

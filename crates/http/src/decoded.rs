@@ -264,5 +264,43 @@ pub fn is_connection_field(name: &[u8]) -> bool {
     }
 }
 
+/// Whether a field may stand behind the body of a response. RFC 9110 section 6.5.1 keeps out what a client needs before
+/// it reads the body: framing, routing, authentication, control of the response, and what the body is. `name` is in any
+/// case.
+pub fn is_trailer_name(name: &[u8]) -> bool {
+    const HEADERS_ONLY: [&str; 28] = [
+        "age",
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "cookie",
+        "date",
+        "expect",
+        "expires",
+        "host",
+        "keep-alive",
+        "location",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "retry-after",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "vary",
+        "via",
+        "warning",
+        "www-authenticate",
+    ];
+    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+    !HEADERS_ONLY.iter().any(is)
+}
+
 #[cfg(test)]
 mod tests;

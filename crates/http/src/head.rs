@@ -502,6 +502,20 @@ impl<'a> HeadView<'a> {
         spans.map(move |header| (header.name.of(bytes), header.value.of(bytes)))
     }
 
+    /// Whether its client reads trailer fields behind a response (RFC 9110 section 6.5.1): over HTTP/1.1 it says so in
+    /// `TE`; over HTTP/2 each response has room for them.
+    pub fn takes_trailers(&self) -> bool {
+        let is_trailers = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"trailers");
+        let says_so = |value: &[u8]| value.split(|byte| *byte == b',').any(is_trailers);
+        match self.index.version {
+            Version::Http10 => false,
+            Version::Http11 => self
+                .headers()
+                .any(|(name, value)| name.eq_ignore_ascii_case(b"te") && says_so(value)),
+            Version::Http2 => true,
+        }
+    }
+
     /// Whether the method is HEAD, so that no body may follow the reply's head.
     pub fn is_head(&self) -> bool {
         self.index.method == Method::Head

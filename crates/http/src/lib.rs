@@ -43,7 +43,9 @@ pub mod websocket;
 
 pub use body::{BodyDecoder, Decoded};
 pub use coding::{AcceptEncoding, quality};
-pub use decoded::{BodyState, FIELD_OVERHEAD_BYTES, check_trailers, is_connection_field};
+pub use decoded::{
+    BodyState, FIELD_OVERHEAD_BYTES, check_trailers, is_connection_field, is_trailer_name,
+};
 pub use fields::{Marks, is_field_value};
 pub use forwarded::{Forwarded, ForwardedFault, ForwardedField, ForwardedFields, forwarded};
 pub use head::{

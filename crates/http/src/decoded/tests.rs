@@ -222,6 +222,23 @@ fn fields_are_bounded_by_count_and_bytes_crumbs_included() {
     check("connection=a", 1, false);
 }
 
+#[test]
+fn trailers_are_not_what_is_needed_before_the_body() {
+    for (name, expect) in [
+        ("server-timing", true),
+        ("grpc-status", true),
+        ("ETag", true),
+        ("content", true),
+        ("Content-Length", false),
+        ("transfer-encoding", false),
+        ("HOST", false),
+        ("trailer", false),
+        ("set-cookie", false),
+    ] {
+        assert_eq!(is_trailer_name(name.as_bytes()), expect, "{name}");
+    }
+}
+
 proptest! {
     #[test]
     fn never_panics_and_writes_one_head_of_what_was_sent(

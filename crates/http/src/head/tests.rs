@@ -24,6 +24,25 @@ fn check(line: &str, expect: Result<(&str, Option<&str>, Option<&str>), Cause>) 
 }
 
 #[test]
+fn knows_clients_that_read_trailers() {
+    for (head, expect) in [
+        ("HTTP/1.1\r\nHost: h\r\nTE: trailers", true),
+        ("HTTP/1.1\r\nHost: h\r\nTE: deflate;q=0.5 ,\tTrailers", true),
+        ("HTTP/1.1\r\nHost: h\r\nTE: deflate\r\nte: trailers", true),
+        ("HTTP/1.1\r\nHost: h\r\nTE: trailersx", false),
+        ("HTTP/1.1\r\nHost: h\r\nX: trailers", false),
+        ("HTTP/1.0\r\nTE: trailers", false),
+    ] {
+        let text = format!("GET / {head}\r\n\r\n");
+        let mut index = HeadIndex::new();
+        let step = index.parse(text.as_bytes(), &mut 0, &Limits::default());
+        assert_eq!(step, Ok(HeadStep::Complete), "{head}");
+        let (bytes, index) = (text.as_bytes(), &index);
+        assert_eq!(HeadView { bytes, index }.takes_trailers(), expect, "{head}");
+    }
+}
+
+#[test]
 fn splits_targets_of_every_form() {
     for (line, path, query, authority) in [
         ("GET /", "/", None, None),

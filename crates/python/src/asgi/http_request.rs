@@ -20,7 +20,7 @@ use telemetry::{Ending, LoopFacts, Stamp};
 
 use super::asgi_loop::AsgiLoop;
 use super::request_body::{BodyPiece, BodyReader};
-use super::response::ResponseStart;
+use super::response::{ResponseStart, read_trailers};
 use super::response_state::ResponseState;
 use crate::wsgi::type_name;
 
@@ -48,6 +48,8 @@ pub(super) enum HttpSend<'py> {
     /// A piece of the body, and whether more follows.
     Body(Option<Bound<'py, PyBytes>>, bool),
     Path(PathBuf),
+    /// Fields behind the body, and whether more follow.
+    Trailers(FieldLines, bool),
     Hint(FieldLines),
 }
 
@@ -209,24 +211,11 @@ impl HttpRequest {
             }
             HttpSend::Body(body, has_more) => {
                 self.is_gone |= self.response.body(body.as_ref(), has_more)? == Taken::Gone;
-                if has_more && self.is_gone {
-                    return Ok(Sending::Dropped);
-                }
-                if has_more {
-                    return Ok(match self.response.has_room() {
-                        true => Sending::Taken,
-                        false => Sending::Waits,
-                    });
-                }
-                if let Some(ended) = self.response.take() {
-                    let result = if is_overdue {
-                        Err(Fault::Overdue)
-                    } else {
-                        Ok(())
-                    };
-                    event_loop.worker().finish(ended, result);
-                }
-                Ok(Sending::TakenForReceiver)
+                Ok(self.sent(is_overdue, event_loop))
+            }
+            HttpSend::Trailers(fields, has_more) => {
+                self.is_gone |= self.response.trailers(&fields, has_more)? == Taken::Gone;
+                Ok(self.sent(is_overdue, event_loop))
             }
             HttpSend::Path(path) => {
                 if !self.response.begin_file()? {
@@ -240,6 +229,25 @@ impl HttpRequest {
                 Ok(Sending::Taken)
             }
         }
+    }
+
+    /// What became of an event that belongs to the body, or follows it: the last one of the response ends it.
+    fn sent(&mut self, is_overdue: bool, event_loop: &AsgiLoop) -> Sending {
+        if !self.response.is_over() {
+            return match self.response.has_room() {
+                _ if self.is_gone => Sending::Dropped,
+                true => Sending::Taken,
+                false => Sending::Waits,
+            };
+        }
+        if let Some(ended) = self.response.take() {
+            let result = match is_overdue {
+                true => Err(Fault::Overdue),
+                false => Ok(()),
+            };
+            event_loop.worker().finish(ended, result);
+        }
+        Sending::TakenForReceiver
     }
 
     /// The file of `http.response.pathsend` was opened, or not.
@@ -268,7 +276,7 @@ impl HttpRequest {
     /// The application has ended: so does its exchange, unless its response is complete.
     pub(super) fn end(&mut self, end: TaskEnd, event_loop: &AsgiLoop) {
         let assignment = self.response.take();
-        let is_named = !self.response.is_silent();
+        let (is_named, is_trailing) = (!self.response.is_silent(), self.response.is_trailing());
         self.response.end();
         let is_gone = self.is_gone || end.is_cancelled;
         let mut worker = event_loop.worker();
@@ -284,6 +292,9 @@ impl HttpRequest {
             }
             (Some(ended), None) => {
                 let text = match is_named {
+                    true if is_trailing => {
+                        "the application returned without the trailers that `trailers: True` promised"
+                    }
                     true => "the application returned before its response was complete",
                     false => "the application returned without a response",
                 };
@@ -324,6 +335,7 @@ impl<'py> HttpSend<'py> {
             "http.response.start" => Ok(Self::Start(ResponseStart::read(event)?)),
             "http.response.pathsend" => read_path(event),
             "http.response.early_hint" => read_hint(event),
+            "http.response.trailers" => read_trailers_event(event),
             other => Err(PyValueError::new_err(format!(
                 "`{other}` is no event that an HTTP request can be answered with"
             ))),
@@ -339,6 +351,13 @@ fn read_body<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
     let has_more = event.get_item(intern!(py, "more_body"))?;
     let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
     Ok(HttpSend::Body(body, has_more))
+}
+
+fn read_trailers_event<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
+    let fields = read_trailers(event, "http.response.trailers")?;
+    let has_more = event.get_item(intern!(event.py(), "more_trailers"))?;
+    let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
+    Ok(HttpSend::Trailers(fields, has_more))
 }
 
 fn read_path<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {

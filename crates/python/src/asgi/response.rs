@@ -30,6 +30,9 @@ impl ResponseStart {
             ..Self::default()
         };
         start.add_all(event, "http.response.start")?;
+        if let Some(trailers) = event.get_item(intern!(event.py(), "trailers"))? {
+            start.declared.has_trailers = trailers.is_truthy()?;
+        }
         Ok(start)
     }
 
@@ -37,18 +40,7 @@ impl ResponseStart {
         let Some(headers) = event.get_item(intern!(event.py(), "headers"))? else {
             return Ok(());
         };
-        for header in headers.try_iter().map_err(|_| {
-            let given = type_name(&headers);
-            PyTypeError::new_err(format!(
-                "`headers` of `{kind}` must be an iterable of pairs, not {given}"
-            ))
-        })? {
-            let header = header?;
-            let (name, value) = pair(&header)?;
-            let (name, value) = (header_bytes(&name, "name")?, header_bytes(&value, "value")?);
-            self.add(name.as_bytes(), value.as_bytes())?;
-        }
-        Ok(())
+        each_header(&headers, kind, |name, value| self.add(name, value))
     }
 
     fn add(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
@@ -56,6 +48,8 @@ impl ResponseStart {
         match name.len() {
             4 if is(b"date") => self.declared.date = true,
             6 if is(b"server") => self.declared.server = true,
+            // The application names its trailer fields itself.
+            7 if is(b"trailer") => {}
             10 if is(b"connection") => {
                 let mut options = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
                 self.declared.close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
@@ -94,19 +88,12 @@ impl ResponseStart {
     }
 
     fn push(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
-        let pushed = self.lines.try_push(name, value);
-        pushed.map_err(|invalid| match invalid {
-            InvalidField::Name => refused(
-                "a header name must be a token of RFC 9110 section 5.6.2",
-                name,
-                value,
-            ),
-            InvalidField::Value => refused(
-                "a header value must not contain control characters",
-                name,
-                value,
-            ),
-        })
+        push(&mut self.lines, name, value)
+    }
+
+    /// Whether trailer fields are to follow the body.
+    pub(super) fn has_trailers(&self) -> bool {
+        self.declared.has_trailers
     }
 
     /// Bytes that the body must have, as far as its client gets them.
@@ -120,6 +107,21 @@ impl ResponseStart {
         let reason = http::reason(self.status).as_bytes();
         writer.begin(self.status, reason, &mut self.lines, self.declared);
     }
+}
+
+/// The fields of an event that follow a body.
+pub(super) fn read_trailers(event: &Bound<'_, PyDict>, kind: &str) -> PyResult<FieldLines> {
+    let mut lines = FieldLines::default();
+    if let Some(headers) = event.get_item(intern!(event.py(), "headers"))? {
+        each_header(&headers, kind, |name, value| {
+            if http::is_trailer_name(name) {
+                return push(&mut lines, name, value);
+            }
+            let broken = "a trailer must not have this name (RFC 9110 section 6.5.1)";
+            Err(refused(broken, name, value))
+        })?;
+    }
+    Ok(lines)
 }
 
 /// The fields of an event that has no status of its own.
@@ -147,6 +149,41 @@ fn status(event: &Bound<'_, PyDict>) -> PyResult<u16> {
                 "`status` of `http.response.start` must be an integer from 200 to 999, not {given}"
             ))
         })
+}
+
+fn each_header(
+    headers: &Bound<'_, PyAny>,
+    kind: &str,
+    mut take: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
+) -> PyResult<()> {
+    for header in headers.try_iter().map_err(|_| {
+        let given = type_name(headers);
+        PyTypeError::new_err(format!(
+            "`headers` of `{kind}` must be an iterable of pairs, not {given}"
+        ))
+    })? {
+        let header = header?;
+        let (name, value) = pair(&header)?;
+        let (name, value) = (header_bytes(&name, "name")?, header_bytes(&value, "value")?);
+        take(name.as_bytes(), value.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn push(lines: &mut FieldLines, name: &[u8], value: &[u8]) -> PyResult<()> {
+    let pushed = lines.try_push(name, value);
+    pushed.map_err(|invalid| match invalid {
+        InvalidField::Name => refused(
+            "a header name must be a token of RFC 9110 section 5.6.2",
+            name,
+            value,
+        ),
+        InvalidField::Value => refused(
+            "a header value must not contain control characters",
+            name,
+            value,
+        ),
+    })
 }
 
 fn pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {

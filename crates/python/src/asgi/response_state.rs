@@ -9,6 +9,8 @@
 //!                      ├── pathsend ──► OPENING ── the file was opened ───────┤
 //!                      └── the only body event ───────────────────────────────┘
 //! ```
+//!
+//! A response that declares trailers is TRAILING between the end of its body and OVER, until the last of them.
 
 use std::fs::File;
 
@@ -35,6 +37,8 @@ pub(super) struct ResponseState {
     /// Bytes that the body must still have; `None` where that is not declared.
     left: Option<u64>,
     is_event_stream: bool,
+    /// Trailer fields are to follow the body.
+    has_trailers: bool,
 }
 
 enum ResponseStage {
@@ -44,6 +48,8 @@ enum ResponseStage {
     Open,
     /// The file that is the body is being opened.
     Opening(Box<ResponseStart>),
+    /// The body is complete, and trailer fields are to come.
+    Trailing,
     Over,
 }
 
@@ -56,6 +62,7 @@ impl ResponseState {
             stage: ResponseStage::Silent,
             left: None,
             is_event_stream: false,
+            has_trailers: false,
         }
     }
 
@@ -83,6 +90,10 @@ impl ResponseState {
 
     pub(super) fn is_silent(&self) -> bool {
         matches!(self.stage, ResponseStage::Silent)
+    }
+
+    pub(super) fn is_trailing(&self) -> bool {
+        matches!(self.stage, ResponseStage::Trailing)
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -114,6 +125,14 @@ impl ResponseState {
         if !self.is_silent() {
             return Err("`http.response.start` was sent twice for one request".to_owned());
         }
+        if start.has_trailers() && self.takes_no_trailers() {
+            return Err(
+                "`http.response.start` has `trailers: True`, and the scope of this request has no \
+                 extension `http.response.trailers`"
+                    .to_owned(),
+            );
+        }
+        self.has_trailers = start.has_trailers();
         self.left = start.body_bytes(self.is_head);
         self.is_event_stream = start.is_event_stream;
         if !start.is_event_stream {
@@ -141,7 +160,7 @@ impl ResponseState {
         self.count(body.map_or(0, |body| body.as_bytes().len() as u64))?;
         let after = match has_more {
             true => ResponseStage::Open,
-            false => ResponseStage::Over,
+            false => self.after_body(),
         };
         let start = match std::mem::replace(&mut self.stage, after) {
             ResponseStage::Started(start) => Some(start),
@@ -156,12 +175,12 @@ impl ResponseState {
             start.begin(writer);
         }
         Ok(match body {
-            Some(body) if is_first && !has_more => {
+            Some(body) if is_first && matches!(self.stage, ResponseStage::Over) => {
                 writer.write(&ObjectPiece::new(body), Amount::Whole)
             }
             Some(body) => writer.write(&ObjectPiece::new(body), Amount::OneOfMany),
             // An application that sends nothing, and more later, wants its head to leave.
-            None if is_first && has_more => writer.open_stream(),
+            None if is_first && !matches!(self.stage, ResponseStage::Over) => writer.open_stream(),
             None if is_first => writer.write(&&b""[..], Amount::Whole),
             None => Taken::All,
         })
@@ -169,7 +188,8 @@ impl ResponseState {
 
     /// A file is the body. Whether it is to be opened: nobody wants it where the exchange is gone.
     pub(super) fn begin_file(&mut self) -> Result<bool, String> {
-        match std::mem::replace(&mut self.stage, ResponseStage::Over) {
+        let after = self.after_body();
+        match std::mem::replace(&mut self.stage, after) {
             ResponseStage::Started(start) => {
                 let is_wanted = self.assignment.is_some();
                 if is_wanted {
@@ -185,24 +205,67 @@ impl ResponseState {
     }
 
     /// The file that was to be opened, with its length; `None` where it could not be. Gives the exchange where it was
-    /// waiting for that.
+    /// waiting for that, and nothing else of the response is to come.
     pub(super) fn file_opened(&mut self, opened: Option<(File, u64)>) -> Option<LoopAssignment> {
-        let ResponseStage::Opening(mut start) =
-            std::mem::replace(&mut self.stage, ResponseStage::Over)
-        else {
+        if !matches!(self.stage, ResponseStage::Opening(_)) {
             return None;
-        };
-        let mut own = self.take()?;
-        if let Some((file, bytes)) = opened {
-            let writer = &mut own.assignment.writer;
-            start.begin(writer);
-            // An empty file is no span.
-            match bytes {
-                0 => writer.write(&&b""[..], Amount::Whole),
-                _ => writer.file(file, 0, bytes),
-            };
         }
-        Some(own)
+        let after = self.after_body();
+        let ResponseStage::Opening(mut start) = std::mem::replace(&mut self.stage, after) else {
+            unreachable!("just looked at");
+        };
+        let Some((file, bytes)) = opened else {
+            return self.take();
+        };
+        let writer = &mut self.assignment.as_mut()?.assignment.writer;
+        start.begin(writer);
+        // An empty file is no span.
+        match bytes {
+            0 if self.has_trailers => writer.open_stream(),
+            0 => writer.write(&&b""[..], Amount::Whole),
+            _ => writer.file(file, 0, bytes),
+        };
+        match self.has_trailers {
+            true => None,
+            false => self.take(),
+        }
+    }
+
+    /// Fields behind the body; the last ones, unless `has_more`.
+    pub(super) fn trailers(
+        &mut self,
+        fields: &FieldLines,
+        has_more: bool,
+    ) -> Result<Taken, String> {
+        if !self.is_trailing() {
+            return Err(match self.has_trailers {
+                true => self.out_of_order("http.response.trailers"),
+                false => "`http.response.trailers` was sent, and `http.response.start` has no \
+                          `trailers: True`"
+                    .to_owned(),
+            });
+        }
+        if !has_more {
+            self.stage = ResponseStage::Over;
+        }
+        let Some(own) = &mut self.assignment else {
+            return Ok(Taken::Gone);
+        };
+        own.assignment.writer.trailers(fields);
+        Ok(Taken::All)
+    }
+
+    /// What follows the end of the body.
+    fn after_body(&self) -> ResponseStage {
+        match self.has_trailers {
+            true => ResponseStage::Trailing,
+            false => ResponseStage::Over,
+        }
+    }
+
+    fn takes_no_trailers(&self) -> bool {
+        let own = self.assignment.as_ref();
+        own.is_some_and(|own| !own.assignment.exchange.head().takes_trailers())
     }
 
     /// Fields that the response is likely to have.
@@ -230,6 +293,8 @@ impl ResponseState {
         let when = match self.stage {
             ResponseStage::Silent => "before `http.response.start`",
             ResponseStage::Over => "after the response was complete",
+            ResponseStage::Trailing => "after the last event of the body",
+            _ if event == "http.response.trailers" => "before the last event of the body",
             _ => "in the middle of a body",
         };
         format!("`{event}` was sent {when}")

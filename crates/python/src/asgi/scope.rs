@@ -256,6 +256,9 @@ impl Scopes {
 fn extensions<'py>(py: Python<'py>, head: HeadView<'_>) -> PyResult<Bound<'py, PyDict>> {
     let extensions = PyDict::new(py);
     extensions.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
+    if head.takes_trailers() {
+        extensions.set_item(intern!(py, "http.response.trailers"), PyDict::new(py))?;
+    }
     if head.index.version == Version::Http2 {
         extensions.set_item(intern!(py, "http.response.early_hint"), PyDict::new(py))?;
     }

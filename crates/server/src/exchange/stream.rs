@@ -97,6 +97,8 @@ pub(crate) struct PendingStart {
     pub(crate) spill: SpillFile,
     /// Fields of interim responses before the head, at most `INTERIM_MAX` at once.
     pub(crate) interim: Vec<FieldLines>,
+    /// Fields behind the body, where the protocol writes them; HTTP/1 has them among the parts.
+    pub(crate) trailers: Option<FieldLines>,
     /// The response accepts a WebSocket connection: what follows it are frames, in both directions.
     pub(crate) websocket: Option<Arc<WebSocketChannel>>,
 }

@@ -28,6 +28,8 @@ pub struct Declared {
     pub close: bool,
     /// The bandwidth that this response may have, whatever is configured.
     pub rate: Option<Rate>,
+    /// Trailer fields follow the body, which is not compressed: `ResponseWriter::trailers`.
+    pub has_trailers: bool,
 }
 
 /// Writes one head after the other: `begin_exchange`, then status, reason, lines and what is declared, `complete`.
@@ -115,11 +117,14 @@ impl HeadWriter {
         encoding: Encoding,
         now: Stamp,
     ) -> (ReplyPlan, Option<ResponseHead>) {
+        // RFC 9112 section 7.1.2: only a chunked body has room for trailer fields behind it.
+        let is_chunked = self.declared.has_trailers && encoding == Encoding::Http1;
+        let content_length = self.declared.content_length.or(known);
         let plan = http::plan_reply(&ReplyFacts {
             version: self.version,
             method_is_head: self.is_head,
             status: self.status,
-            content_length: self.declared.content_length.or(known),
+            content_length: content_length.filter(|_| !is_chunked),
             keep_alive: keep_alive && !self.declared.close,
         });
         let length = match plan.framing {
@@ -132,6 +137,11 @@ impl HeadWriter {
             }
             _ => None,
         };
+        if is_chunked && plan.framing == ReplyFraming::Chunked {
+            // RFC 9112 section 6.2: not beside Transfer-Encoding.
+            let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length");
+            self.lines.retain(|name, _| !is_length(name));
+        }
         self.append_own(now);
         match encoding {
             Encoding::Http1 => {
@@ -147,6 +157,7 @@ impl HeadWriter {
                 let head = ResponseHead {
                     status: self.status,
                     fields: self.lines.clone().freeze(),
+                    has_trailers: self.declared.has_trailers,
                 };
                 (plan, Some(head))
             }

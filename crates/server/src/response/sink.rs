@@ -37,6 +37,8 @@ pub(crate) enum Encoding {
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     pub(crate) fields: SharedFields,
+    /// Trailer fields follow the body, whatever its length.
+    pub(crate) has_trailers: bool,
 }
 
 /// Where a response goes.

@@ -9,6 +9,7 @@
 //! takes 1.5 % of a cached file's processor time less than ten calls.
 
 mod compressed;
+mod trailers;
 
 use std::fs::File;
 use std::io;
@@ -101,6 +102,8 @@ struct ResponseState {
     treatment: Treatment,
     /// The body cannot be completed: it could not be compressed, or read.
     is_broken: bool,
+    /// The fields behind the body, where the application has given them.
+    trailers: Option<FieldLines>,
     head_bytes: u64,
     opened: Stamp,
     replied: Stamp,
@@ -193,11 +196,11 @@ impl ResponseWriter {
         inner.head.declared = declared;
         inner.sink.rate = declared.rate;
         inner.response.treatment = match inner.response.accepted {
-            Some(accepted) => {
+            Some(accepted) if !declared.has_trailers => {
                 let types = &inner.compressor.config.types;
                 content_encoding::treatment(status, &inner.head.lines, accepted, types)
             }
-            None => Treatment::Untouched,
+            _ => Treatment::Untouched,
         };
     }
 
@@ -232,6 +235,13 @@ impl ResponseWriter {
         let bytes_max = bytes_max.unwrap_or(self.0.delivery.reply_spool_bytes_max);
         let queue = self.0.sink.queue();
         queue.is_none_or(|stream| stream.has_room(bytes_max))
+    }
+
+    /// Adds fields that follow the body, of a response whose head has declared them. Without a call, even one without
+    /// fields, such a response does not end as a complete one.
+    pub fn trailers(&mut self, fields: &FieldLines) {
+        let trailers = &mut self.0.response.trailers;
+        trailers.get_or_insert_default().append(fields);
     }
 
     /// Whether the head has left, so that neither status nor fields can be changed.
@@ -387,10 +397,15 @@ impl ResponseWriter {
         let is_short = left.is_some_and(|left| left > 0) && !inner.sink.is_abandoned();
         // All of a length that was declared is out already, unless an encoder has the rest.
         let has_end = left != Some(0) || inner.is_coding();
-        if has_end && !(is_short || inner.response.is_broken) {
+        let is_good = !(is_short || inner.response.is_broken);
+        let mut lacks_trailers = false;
+        if is_good && inner.has_trailers() {
+            lacks_trailers = !(inner.end_by_trailers() || inner.sink.is_abandoned());
+        } else if is_good && has_end {
             inner.go_on(&Bytes::new(), EncodeStep::End);
         }
         match is_short {
+            _ if lacks_trailers => self.cut(record, trailers::MISSING),
             _ if inner.response.is_broken => self.cut(record, compressed::UNCODED),
             true => self.cut(record, "body shorter than its Content-Length"),
             false => inner.end(record, Ending::Complete, ""),
@@ -551,12 +566,15 @@ impl WriterInner {
         self.response.head_bytes = self.head.text.len() as u64;
         let left = match plan.framing {
             ReplyFraming::Length(bytes) => Some(bytes),
+            // A body before trailer fields is chunked, and still as long as it was declared.
+            ReplyFraming::Chunked => self.head.declared.content_length,
             _ => None,
         };
         self.response.state = WriterState::Open { plan, left };
         if let Some(stream) = &self.sink.to.stream {
             let is_empty = plan.framing == ReplyFraming::NoBody;
-            let body_bytes = if is_empty { Some(0) } else { left };
+            let known = left.filter(|_| !self.head.declared.has_trailers);
+            let body_bytes = if is_empty { Some(0) } else { known };
             // Before the first byte is offered: a driver that ends the exchange later logs these numbers.
             stream.set_head(self.head.status, self.response.head_bytes, body_bytes);
         }

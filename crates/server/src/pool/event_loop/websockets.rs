@@ -74,6 +74,7 @@ impl LoopWorker {
                 head = Some(ResponseHead {
                     status: 200,
                     fields,
+                    has_trailers: false,
                 });
             }
         }

@@ -86,6 +86,13 @@ fn append(map: &mut HeaderMap, fields: &SharedFields) {
     }
 }
 
+/// Fields behind a body.
+pub(super) fn trailers(fields: &SharedFields) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    append(&mut map, fields);
+    map
+}
+
 /// Fields of most responses.
 const FIELDS_LEN_EXPECTED: usize = 12;
 
@@ -105,5 +112,6 @@ pub(super) fn interim_with(status: StatusCode, fields: &SharedFields) -> Respons
 
 /// Whether a head says that no byte of a body follows it.
 pub(super) fn is_bodiless(head: &ResponseHead, is_head: bool) -> bool {
-    is_head || matches!(head.status, 204 | 304) || head.fields.get(b"content-length") == Some(b"0")
+    let is_empty = head.fields.get(b"content-length") == Some(b"0") && !head.has_trailers;
+    is_head || matches!(head.status, 204 | 304) || is_empty
 }

@@ -200,6 +200,7 @@ impl StreamTask {
                     return Ok(Sent {
                         finished,
                         last: Last::No,
+                        trailers: stream.pending().start().trailers.take(),
                     });
                 }
                 Next::Abandoned(why) => return Err(Stop::cut(why)),
@@ -216,10 +217,15 @@ impl StreamTask {
             // The end goes with the last piece where it is known by then.
             let next = stream.pending().next();
             if let Next::Finished(finished) = next {
-                let is_good = !is_bodiless && is_end(&finished);
+                let trailers = stream.pending().start().trailers.take();
+                let is_good = !is_bodiless && trailers.is_none() && is_end(&finished);
                 let last = if is_good { Last::Yes } else { Last::No };
                 return match self.send_data(sending, data, last) {
-                    Ok(()) => Ok(Sent { finished, last }),
+                    Ok(()) => Ok(Sent {
+                        finished,
+                        last,
+                        trailers,
+                    }),
                     // Put back: it is ended by what finds the client gone.
                     Err(stop) => {
                         drop(stream.finish(finished));
@@ -254,14 +260,21 @@ impl StreamTask {
 
     /// Ends an exchange of which everything was sent but the end.
     async fn end_sent(&mut self, sent: Sent, sending: &mut StreamSender, is_bodiless: bool) {
-        let Sent { finished, last } = sent;
+        let Sent {
+            finished,
+            last,
+            trailers,
+        } = sent;
         let is_good = is_end(&finished);
         let mut exchange = finished.exchange;
         let ended = match (is_good, is_bodiless || last == Last::Yes) {
             (true, true) => Ok(()),
             (true, false) => {
                 self.mux.has_moved();
-                sending.send_end()
+                match trailers {
+                    Some(fields) if !fields.as_bytes().is_empty() => sending.send_trailers(fields),
+                    _ => sending.send_end(),
+                }
             }
             (false, _) => {
                 // In another turn: the crate drops what it has not written of a stream that is reset.
@@ -296,6 +309,7 @@ impl StreamTask {
                     let sent = Sent {
                         finished,
                         last: Last::No,
+                        trailers: None,
                     };
                     self.end_sent(sent, sending, false).await;
                 }
@@ -350,6 +364,8 @@ struct Sent {
     finished: Finished,
     /// Whether the end of the stream went with the last piece.
     last: Last,
+    /// Fields behind the body.
+    trailers: Option<FieldLines>,
 }
 
 /// Whether the response may look complete.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::{Reason, SendStream};
-use http::RequestHead;
+use http::{FieldLines, RequestHead};
 use queueing::Pace;
 use telemetry::{Ending, Nanos, Stamp};
 
@@ -96,6 +96,12 @@ impl StreamSender {
         self.send
             .send_data(Bytes::new(), true)
             .map_err(|_| Woken::End.stop())
+    }
+
+    /// Gives the crate the fields behind a body, with which the stream ends.
+    pub(super) fn send_trailers(&mut self, fields: FieldLines) -> Result<(), Stop> {
+        let map = fields::trailers(&fields.freeze());
+        self.send.send_trailers(map).map_err(|_| Woken::End.stop())
     }
 }
 
