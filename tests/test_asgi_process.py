@@ -365,6 +365,7 @@ def test_over_http_2(serve: Callable[..., Milepost], tmp_path: Path, authority: 
             "http.response.early_hint",
             "http.response.pathsend",
             "http.response.trailers",
+            "http.response.zerocopysend",
             "tls",
         ]
         hinted = client.ask("/hint")

@@ -99,6 +99,10 @@ async def event_stream(scope: Scope, receive: Receive, send: Send, query: dict[s
 async def wrong(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
     """Sends events until one raises; answers with what it has said."""
     start = {"type": "http.response.start", "status": 200}
+    with open("three", "wb+") as closed:
+        closed.write(b"123")
+    three, folder, (pipe, end) = open("three", "rb"), os.open(".", os.O_RDONLY), os.pipe()
+    span = {"type": "http.response.zerocopysend", "file": three}
     sequences: dict[str, list[Any]] = {
         "no-dict": [["type"]],
         "no-type": [{}],
@@ -125,6 +129,22 @@ async def wrong(scope: Scope, receive: Receive, send: Send, query: dict[str, str
         ],
         "path-first": [{"type": "http.response.pathsend", "path": "/"}],
         "path-none": [start, {"type": "http.response.pathsend"}],
+        "span-first": [span],
+        "span-none": [start, {"type": "http.response.zerocopysend"}],
+        "span-bytes": [start, span | {"file": b"x"}],
+        "span-memory": [start, span | {"file": io.BytesIO(b"x")}],
+        "span-closed": [start, span | {"file": closed}],
+        "span-fd": [start, span | {"file": 999_999}],
+        "span-negative-fd": [start, span | {"file": -1}],
+        "span-folder": [start, span | {"file": folder}],
+        "span-pipe": [start, span | {"file": pipe}],
+        "span-offset": [start, span | {"offset": -1}],
+        "span-offset-text": [start, span | {"offset": "1"}],
+        "span-count": [start, span | {"count": True}],
+        "span-count-huge": [start, span | {"count": 1 << 63}],
+        "span-beyond": [start, span | {"offset": 2, "count": 2}],
+        "span-behind": [start, span | {"offset": 4}],
+        "span-long": [start | {"headers": [(b"content-length", b"2")]}, span],
         "trailers-first": [{"type": "http.response.trailers"}],
         "trailers-undeclared": [start, {"type": "http.response.trailers"}],
         "trailers-early": [start | {"trailers": True}, {"type": "http.response.trailers"}],
@@ -138,18 +158,23 @@ async def wrong(scope: Scope, receive: Receive, send: Send, query: dict[str, str
         for event in sequences[query["case"]]:
             await send(event)
     except Exception as error:
+        three.close()
+        for fd in (folder, pipe, end):
+            os.close(fd)
         if query.get("raise"):
             raise
         text = f"{type(error).__name__}: {error}"
         SEEN[query["case"]].append(text)
-        if query["case"] in ("start-twice", "body-str", "path-none", "trailers-undeclared"):
+        is_open = query["case"].startswith("span-") and query["case"] not in ("span-first", "span-long")
+        if query["case"] in ("start-twice", "body-str", "path-none", "trailers-undeclared") or is_open:
             await send({"type": "http.response.body", "body": text.encode()})
         elif query["case"] in ("trailers-early", "trailers-body"):
             if query["case"] == "trailers-early":
                 await send({"type": "http.response.body"})
             await send({"type": "http.response.trailers"})
-        elif query["case"] == "body-long":
-            await send({"type": "http.response.body", "body": b"123"})
+        elif query["case"] in ("body-long", "span-long"):
+            body = b"123" if query["case"] == "body-long" else b"12"
+            await send({"type": "http.response.body", "body": body})
         else:
             await answer(send, text.encode())
 
@@ -288,6 +313,34 @@ async def hint(scope: Scope, receive: Receive, send: Send, query: dict[str, str]
     await answer(send, b"hinted")
 
 
+async def zerocopy(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
+    """Events of the body: `kind:offset:count` is a span of `path`, by file or descriptor; or `=bytes`."""
+    headers = [(b"content-type", b"text/x-sent")]
+    if length := query.get("length"):
+        headers.append((b"content-length", length.encode()))
+    start = {"type": "http.response.start", "status": 200, "headers": headers}
+    await send(start | {"trailers": "trailers" in query})
+    plan = query["plan"].split(",")
+    for number, piece in enumerate(plan, 1):
+        more = number < len(plan)
+        if piece.startswith("="):
+            await send({"type": "http.response.body", "body": piece[1:].encode(), "more_body": more})
+            continue
+        kind, *numbers = piece.split(":")
+        event: dict[str, Any] = {"type": "http.response.zerocopysend", "more_body": more}
+        event |= {name: int(one) for name, one in zip(("offset", "count"), numbers) if one}
+        with open(query["path"], "rb") as file:
+            file.read(int(query.get("read", 0)))
+            if kind == "fd":
+                os.lseek(file.fileno(), file.tell(), os.SEEK_SET)
+            # Closed before the client can have it.
+            await send(event | {"file": file.fileno() if kind == "fd" else file})
+            if kind == "twice":
+                await send(event | {"file": file})
+    if "trailers" in query:
+        await send({"type": "http.response.trailers", "headers": [(b"x-sum", b"1")]})
+
+
 async def trailers(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
     """A body of `pieces`, or the file `path`, with trailers behind it; what `send` raised is in SEEN."""
     headers = [(b"content-type", b"text/plain"), (b"trailer", b"x-sum")]
@@ -383,7 +436,7 @@ PATHS = {
         one.__name__: one
         for one in (
             echo, stream, wrong, late, raises, returns, waits, disconnect, context, blocks, pathsend, hint,
-            background, fields, kinds, trailers, thread, tasks, seen, opens,
+            background, fields, kinds, trailers, zerocopy, thread, tasks, seen, opens,
         )
     },
 }  # fmt: skip

@@ -19,10 +19,11 @@ use server::response::Taken;
 use telemetry::{Ending, LoopFacts, Stamp};
 
 use super::asgi_loop::AsgiLoop;
+use super::file_span;
 use super::request_body::{BodyPiece, BodyReader};
 use super::response::{ResponseStart, read_trailers};
 use super::response_state::ResponseState;
-use crate::wsgi::type_name;
+use crate::wsgi::{FileSpan, type_name};
 
 /// A request and its response.
 pub(super) struct HttpRequest {
@@ -48,6 +49,8 @@ pub(super) enum HttpSend<'py> {
     /// A piece of the body, and whether more follows.
     Body(Option<Bound<'py, PyBytes>>, bool),
     Path(PathBuf),
+    /// A span of a file as a piece of the body, and whether more follows.
+    Span(FileSpan, bool),
     /// Fields behind the body, and whether more follow.
     Trailers(FieldLines, bool),
     Hint(FieldLines),
@@ -213,6 +216,10 @@ impl HttpRequest {
                 self.is_gone |= self.response.body(body.as_ref(), has_more)? == Taken::Gone;
                 Ok(self.sent(is_overdue, event_loop))
             }
+            HttpSend::Span(span, has_more) => {
+                self.is_gone |= self.response.span(span, has_more)? == Taken::Gone;
+                Ok(self.sent(is_overdue, event_loop))
+            }
             HttpSend::Trailers(fields, has_more) => {
                 self.is_gone |= self.response.trailers(&fields, has_more)? == Taken::Gone;
                 Ok(self.sent(is_overdue, event_loop))
@@ -335,6 +342,7 @@ impl<'py> HttpSend<'py> {
             "http.response.start" => Ok(Self::Start(ResponseStart::read(event)?)),
             "http.response.pathsend" => read_path(event),
             "http.response.early_hint" => read_hint(event),
+            "http.response.zerocopysend" => read_span_event(event),
             "http.response.trailers" => read_trailers_event(event),
             other => Err(PyValueError::new_err(format!(
                 "`{other}` is no event that an HTTP request can be answered with"
@@ -351,6 +359,13 @@ fn read_body<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
     let has_more = event.get_item(intern!(py, "more_body"))?;
     let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
     Ok(HttpSend::Body(body, has_more))
+}
+
+fn read_span_event<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
+    let span = file_span::read(event)?;
+    let has_more = event.get_item(intern!(event.py(), "more_body"))?;
+    let has_more = has_more.is_some_and(|more| more.is_truthy().unwrap_or(false));
+    Ok(HttpSend::Span(span, has_more))
 }
 
 fn read_trailers_event<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {

@@ -6,6 +6,7 @@
 mod application;
 mod asgi_loop;
 mod awaitable;
+mod file_span;
 mod http_request;
 mod protocol;
 mod request_body;

@@ -19,10 +19,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use server::exchange::ExchangeName;
 use server::pool::LoopAssignment;
-use server::response::{Amount, Taken};
+use server::response::{Amount, ResponseWriter, Taken};
 
 use super::response::ResponseStart;
-use crate::wsgi::ObjectPiece;
+use crate::wsgi::{FileSpan, ObjectPiece};
 
 /// Unsent bytes of an event stream beyond which `send` waits.
 const EVENT_STREAM_BYTES_MAX: u64 = 64 << 10;
@@ -51,6 +51,27 @@ enum ResponseStage {
     /// The body is complete, and trailer fields are to come.
     Trailing,
     Over,
+}
+
+/// Where a piece of a body stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PiecePlace {
+    /// It is the response.
+    Only,
+    First,
+    Later,
+}
+
+impl PiecePlace {
+    /// A piece without bytes.
+    fn write_nothing(self, writer: &mut ResponseWriter) -> Taken {
+        match self {
+            PiecePlace::Only => writer.write(&&b""[..], Amount::Whole),
+            // An application that sends nothing, and more later, wants its head to leave.
+            PiecePlace::First => writer.open_stream(),
+            PiecePlace::Later => Taken::All,
+        }
+    }
 }
 
 impl ResponseState {
@@ -154,10 +175,46 @@ impl ResponseState {
         has_more: bool,
     ) -> Result<Taken, String> {
         let body = body.filter(|body| !body.as_bytes().is_empty());
+        let bytes = body.map_or(0, |body| body.as_bytes().len() as u64);
+        let place = self.begin_piece("http.response.body", bytes, has_more)?;
+        let Some(own) = &mut self.assignment else {
+            return Ok(Taken::Gone);
+        };
+        let writer = &mut own.assignment.writer;
+        Ok(match (body, place) {
+            (Some(body), PiecePlace::Only) => writer.write(&ObjectPiece::new(body), Amount::Whole),
+            (Some(body), _) => writer.write(&ObjectPiece::new(body), Amount::OneOfMany),
+            (None, place) => place.write_nothing(writer),
+        })
+    }
+
+    /// A span of a file as a piece of the body; the last one, unless `has_more`.
+    pub(super) fn span(&mut self, span: FileSpan, has_more: bool) -> Result<Taken, String> {
+        let place = self.begin_piece("http.response.zerocopysend", span.bytes, has_more)?;
+        let Some(own) = &mut self.assignment else {
+            return Ok(Taken::Gone);
+        };
+        let writer = &mut own.assignment.writer;
+        let amount = match place {
+            // An empty span is none.
+            _ if span.bytes == 0 => return Ok(place.write_nothing(writer)),
+            PiecePlace::Only => Amount::Whole,
+            PiecePlace::First | PiecePlace::Later => Amount::OneOfMany,
+        };
+        Ok(writer.file(span.file, span.offset, span.bytes, amount))
+    }
+
+    /// Counts a piece of the body, and begins the response with the first one.
+    fn begin_piece(
+        &mut self,
+        event: &str,
+        bytes: u64,
+        has_more: bool,
+    ) -> Result<PiecePlace, String> {
         if !matches!(self.stage, ResponseStage::Started(_) | ResponseStage::Open) {
-            return Err(self.out_of_order("http.response.body"));
+            return Err(self.out_of_order(event));
         }
-        self.count(body.map_or(0, |body| body.as_bytes().len() as u64))?;
+        self.count(bytes)?;
         let after = match has_more {
             true => ResponseStage::Open,
             false => self.after_body(),
@@ -166,23 +223,15 @@ impl ResponseState {
             ResponseStage::Started(start) => Some(start),
             _ => None,
         };
-        let Some(own) = &mut self.assignment else {
-            return Ok(Taken::Gone);
+        let Some(mut start) = start else {
+            return Ok(PiecePlace::Later);
         };
-        let writer = &mut own.assignment.writer;
-        let is_first = start.is_some();
-        if let Some(mut start) = start {
-            start.begin(writer);
+        if let Some(own) = &mut self.assignment {
+            start.begin(&mut own.assignment.writer);
         }
-        Ok(match body {
-            Some(body) if is_first && matches!(self.stage, ResponseStage::Over) => {
-                writer.write(&ObjectPiece::new(body), Amount::Whole)
-            }
-            Some(body) => writer.write(&ObjectPiece::new(body), Amount::OneOfMany),
-            // An application that sends nothing, and more later, wants its head to leave.
-            None if is_first && !matches!(self.stage, ResponseStage::Over) => writer.open_stream(),
-            None if is_first => writer.write(&&b""[..], Amount::Whole),
-            None => Taken::All,
+        Ok(match self.stage {
+            ResponseStage::Over => PiecePlace::Only,
+            _ => PiecePlace::First,
         })
     }
 
@@ -223,7 +272,7 @@ impl ResponseState {
         match bytes {
             0 if self.has_trailers => writer.open_stream(),
             0 => writer.write(&&b""[..], Amount::Whole),
-            _ => writer.file(file, 0, bytes),
+            _ => writer.file(file, 0, bytes, Amount::Whole),
         };
         match self.has_trailers {
             true => None,

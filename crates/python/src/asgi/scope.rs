@@ -256,6 +256,7 @@ impl Scopes {
 fn extensions<'py>(py: Python<'py>, head: HeadView<'_>) -> PyResult<Bound<'py, PyDict>> {
     let extensions = PyDict::new(py);
     extensions.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
+    extensions.set_item(intern!(py, "http.response.zerocopysend"), PyDict::new(py))?;
     if head.takes_trailers() {
         extensions.set_item(intern!(py, "http.response.trailers"), PyDict::new(py))?;
     }

@@ -28,6 +28,7 @@ use gil::Gil;
 use thread_registry::StackSampler;
 
 pub(crate) use environ::{hash, is_forwarding};
+pub(crate) use file_wrapper::FileSpan;
 pub(crate) use response::ObjectPiece;
 pub(crate) use start_response::{decimal, is_hop_by_hop, rate};
 pub(crate) use thread_registry::RequestTimeout;

@@ -155,7 +155,7 @@ fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
     let mut borrowed = call.try_borrow_mut()?;
     borrowed.send(|writer| {
         let is_quick = writer.file_is_quick();
-        let give = || writer.file(span.file, span.offset, span.bytes);
+        let give = || writer.file(span.file, span.offset, span.bytes, Amount::Whole);
         match is_quick {
             true => give(),
             false => call.py().detach(give),

@@ -316,8 +316,8 @@ impl ResponseWriter {
     /// A span of a file as (the next part of) the body, sent by another thread without a copy. A short one is
     /// read here if that needs no disk, because three threads would have to take turns for it; one behind a
     /// piece that was compressed is read and compressed. When the file ends before it, the response stays short of
-    /// what was announced, and is cut there.
-    pub fn file(&mut self, file: File, offset: u64, bytes: u64) -> Taken {
+    /// what was announced, and is cut there. One that begins a response has its length, if it is the whole.
+    pub fn file(&mut self, file: File, offset: u64, bytes: u64, amount: Amount) -> Taken {
         let inner = &mut *self.0;
         if bytes == 0 {
             return inner.state_of_client();
@@ -325,12 +325,12 @@ impl ResponseWriter {
         if inner.is_coding() {
             return inner.compress_file(&file, offset, bytes);
         }
-        if inner.is_open() {
-            inner.wait_while_beyond_bound();
-        } else {
+        if !inner.is_open() {
             // The response is the file's.
             inner.response.treatment = Treatment::Untouched;
-            inner.open(Some(bytes));
+            inner.open((amount == Amount::Whole).then_some(bytes));
+        } else if amount != Amount::OneOfMany {
+            inner.wait_while_beyond_bound();
         }
         if bytes <= READ_BYTES_MAX
             // RWF_NOWAIT: nothing is read that is not in memory, because a worker never waits for a disk.

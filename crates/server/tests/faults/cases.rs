@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use server::exchange::Exchange;
 use server::fault::Fault;
-use server::response::ResponseWriter;
+use server::response::{Amount, ResponseWriter};
 
 use super::support::{Answer, Answering, read_body, whole};
 
@@ -332,7 +332,7 @@ fn around_file(writer: &mut ResponseWriter, content: &[u8]) -> Answer {
     file.write_all(content).unwrap();
     writer.begin_ok("");
     writer.give(b"first");
-    writer.file(file, 1_000, BETWEEN_BYTES as u64 - 1_000);
+    writer.file(file, 1_000, BETWEEN_BYTES as u64 - 1_000, Amount::Whole);
     writer.give(b"last");
     Ok(())
 }

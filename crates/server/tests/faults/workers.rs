@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use config::typed::{Coding, Config, PoolConfig, Rate};
 use server::handler::Handler;
 use server::pool::Worker;
-use server::response::{Declared, Taken};
+use server::response::{Amount, Declared, Taken};
 use telemetry::Nanos;
 
 use super::support::*;
@@ -140,7 +140,7 @@ fn a_compressed_reply_whose_file_is_too_short_is_cut() {
         writer.begin_ok("Content-Type: text/plain\r\n");
         writer.give(b"first ");
         let file = File::open(&path).unwrap();
-        assert_eq!(writer.file(file, 0, 200_000), Taken::Gone);
+        assert_eq!(writer.file(file, 0, 200_000, Amount::Whole), Taken::Gone);
         Ok(())
     });
     let mut stream = running.connect();

@@ -6,7 +6,7 @@ use config::typed::{Config, FixedReply, PathPattern, Rate, RedirectConfig, Rewri
 use serde_json::Value;
 use server::exchange::Exchange;
 use server::fault::Fault;
-use server::response::{Declared, ResponseWriter};
+use server::response::{Amount, Declared, ResponseWriter};
 use telemetry::Nanos;
 
 use super::client::Response;
@@ -97,7 +97,7 @@ fn answer(exchange: &mut Exchange, writer: &mut ResponseWriter) -> Answer {
             writer.begin_ok("");
             let mut file = tempfile::tempfile().unwrap();
             std::io::Write::write_all(&mut file, &pattern(200_000)).unwrap();
-            writer.file(file, 100, 150_000);
+            writer.file(file, 100, 150_000, Amount::Whole);
         }
         "/limited" => {
             let rate = Some(Rate::BytesPerSec(2_000_000));
