@@ -283,3 +283,154 @@ def test_the_time_for_a_body_begins_when_it_is_wanted(serve: Callable[..., Milep
         assert client.head()[0] == 100
         # Told, and silent.
         assert client.reply().status == 408
+
+
+def begin_expecting(client: Http2, target: str, *headers: tuple[str, str]) -> int:
+    stream = client.begin(target, ("expect", "100-continue"), *headers, method="POST", ends=False)
+    client.server.count()
+    return stream
+
+
+LENGTH_5 = ("content-length", "5")
+
+
+@pytest.mark.parametrize("headers", [(), (LENGTH_5,), (("content-length", "100000"),)])
+def test_a_client_of_http2_is_told_to_send_when_the_body_is_wanted(
+    serve: Callable[..., Milepost], headers: tuple[tuple[str, str], ...]
+) -> None:
+    server = serve(*ZOO)
+    body = bytes(int(dict(headers).get("content-length", "5")))
+    with Http2(server) as client:
+        stream = begin_expecting(client, "/held?invited", *headers)
+        response = client.responses[stream]
+        # Others are served meanwhile: the application is inside, and has not asked.
+        for _ in range(3):
+            client.ask("/seen?nothing")
+        assert response.interim == []
+        client.ask("/release?invited")
+        client.until(lambda: response.interim)
+        client.send_body(stream, body)
+        assert client.response(stream).body == b"%d" % len(body)
+        assert response.interim == [(100, [])]
+
+
+def test_a_client_of_http2_is_not_told_to_send_what_nobody_wants(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        response = client.responses[begin_expecting(client, "/ignores", LENGTH_5)]
+        client.until(lambda: response.is_ended)
+        assert (response.status, response.body, response.interim) == (403, b"not read", [])
+        # A client that has begun need not be told.
+        stream = begin_expecting(client, "/held?eager", LENGTH_5)
+        client.send_body(stream, b"hello")
+        client.ask("/seen?nothing")
+        client.ask("/release?eager")
+        assert (client.response(stream).body, client.responses[stream].interim) == (b"5", [])
+
+
+@pytest.mark.parametrize("is_invited", [False, True])
+def test_a_body_that_stops_coming_over_http2_is_refused(
+    serve: Callable[..., Milepost], is_invited: bool
+) -> None:
+    server = serve(*ZOO, "--body-timeout", "1s")
+    with Http2(server) as client:
+        if is_invited:
+            response = client.responses[begin_expecting(client, "/count?silent")]
+            client.until(lambda: response.interim)
+        else:
+            stream = client.begin("/count?silent", method="POST", ends=False)
+            response = client.responses[stream]
+            server.count()
+            client.machine.send_data(stream, b"a part")
+            client.flush()
+            assert has_seen(server, "silent", ["http.request", 6])
+        client.until(lambda: response.is_ended)
+        assert response.status == 408
+        assert client.ask("/seen?nothing").body == b"[]"
+    assert server.stop() == 0
+    assert server.errors.count("Traceback") == 0
+
+
+def test_the_time_for_a_body_over_http2_begins_when_it_is_wanted(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--body-timeout", "500ms")
+    with Http2(server) as client:
+        response = client.responses[begin_expecting(client, "/held?late", LENGTH_5)]
+        client.sock.settimeout(1.5)
+        with pytest.raises(TimeoutError):
+            client.until(lambda: response.status)
+        client.sock.settimeout(DEADLINE_S)
+        client.ask("/release?late")
+        client.until(lambda: response.is_ended)
+        # Told, and silent.
+        assert (response.status, response.interim) == (408, [(100, [])])
+
+
+def test_an_application_that_takes_nothing_costs_its_client_no_time_over_http2(
+    serve: Callable[..., Milepost],
+) -> None:
+    server = serve(*ZOO, "--body-timeout", "500ms")
+    with Http2(server) as client:
+        stream = client.begin("/held?patient", method="POST", ends=False)
+        server.count()
+        sent = 0
+        while room := min(client.machine.local_flow_control_window(stream), 16_384):
+            client.machine.send_data(stream, bytes(room))
+            client.flush()
+            sent += room
+            client.ask("/seen?x")
+        client.sock.settimeout(1.5)
+        with pytest.raises(TimeoutError):
+            client.until(lambda: client.responses[stream].status)
+        client.sock.settimeout(DEADLINE_S)
+        client.ask("/release?patient")
+        client.send_body(stream, b"end")
+        assert client.response(stream).body == b"%d" % (sent + 3)
+
+
+def push(client: Http2, stream: int, size: int) -> None:
+    """Send so much as the windows allow, until the stream has ended."""
+    response = client.responses[stream]
+    while size and not (response.is_ended or response.reset is not None):
+        room = min(client.machine.local_flow_control_window(stream), 16_384, size)
+        if room:
+            client.machine.send_data(stream, bytes(room))
+            client.flush()
+            size -= room
+        else:
+            client.read()
+
+
+def test_a_body_over_http2_that_is_too_long_is_refused(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--body-bytes-max", "100000")
+    with Http2(server) as client:
+        stream = client.begin("/count?long", method="POST", ends=False)
+        server.count()
+        response = client.responses[stream]
+        push(client, stream, 7 * 15_000)
+        client.until(lambda: response.is_ended)
+        assert response.status == 413
+        # One that says so begins no application.
+        stream = client.begin("/count?declared", ("content-length", "100001"), method="POST", ends=False)
+        server.count()
+        response = client.responses[stream]
+        client.until(lambda: response.is_ended)
+        assert response.status == 413
+        assert client.ask("/seen?declared").body == b"[]"
+
+
+@pytest.mark.parametrize("fault", ["silent", "long"])
+def test_a_response_over_http2_that_has_begun_is_cut_with_its_body(
+    serve: Callable[..., Milepost], fault: str
+) -> None:
+    server = serve(*ZOO, "--body-bytes-max", "100000", "--body-timeout", "1s")
+    with Http2(server) as client:
+        stream = client.begin("/echo", method="POST", ends=False)
+        server.count()
+        response = client.responses[stream]
+        client.machine.send_data(stream, b"good")
+        client.flush()
+        client.until(lambda: response.body == b"good")
+        push(client, stream, 7 * 15_000 if fault == "long" else 0)
+        client.until(lambda: response.reset is not None)
+        assert not response.is_ended
+        assert client.ask("/seen?nothing").body == b"[]"

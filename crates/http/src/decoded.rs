@@ -6,7 +6,7 @@
 //! application (request smuggling by a downgrade). It must not know frames, and it keeps nothing.
 
 use crate::fields::{is_field_name, is_field_value};
-use crate::head::{BodyFraming, HeadIndex, HeadStep, Version};
+use crate::head::{BodyFraming, HeadIndex, HeadStep, HeadView, Version};
 use crate::limits::Limits;
 use crate::refusal::{Cause, Refusal};
 
@@ -76,7 +76,12 @@ impl HeadIndex {
             (BodyState::Ended, BodyFraming::Length(1..)) => {
                 return Err(Cause::LengthWithoutBody.into());
             }
-            (BodyState::Open, BodyFraming::None) => self.body = BodyFraming::Chunked,
+            (BodyState::Open, BodyFraming::None) => {
+                self.body = BodyFraming::Chunked;
+                // Another expectation is refused above (RFC 9110 section 10.1.1).
+                let (bytes, index) = (&block[..], &*self);
+                self.expect_continue = HeadView { bytes, index }.header("expect").is_some();
+            }
             (_, BodyFraming::None | BodyFraming::Length(_)) => {}
             // Transfer-Encoding is refused above.
             (_, BodyFraming::Chunked) => return Err(Cause::ConnectionField.into()),

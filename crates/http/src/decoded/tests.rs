@@ -223,6 +223,25 @@ fn fields_are_bounded_by_count_and_bytes_crumbs_included() {
 }
 
 #[test]
+fn a_client_waits_to_be_told_where_it_has_a_body() {
+    for (more, body, expect) in [
+        ("expect=100-continue", BodyState::Open, true),
+        (
+            "expect=100-continue content-length=5",
+            BodyState::Open,
+            true,
+        ),
+        ("expect=100-continue", BodyState::Ended, false),
+        ("content-length=5", BodyState::Open, false),
+        ("", BodyState::Open, false),
+    ] {
+        let fields = fields(&format!("{REQUEST} {more}"));
+        let (index, _) = judged(&fields, body, &Limits::default()).unwrap();
+        assert_eq!(index.expect_continue, expect, "{more} {body:?}");
+    }
+}
+
+#[test]
 fn trailers_are_not_what_is_needed_before_the_body() {
     for (name, expect) in [
         ("server-timing", true),

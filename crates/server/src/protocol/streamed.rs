@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{BodyDecoder, BodyFraming, Version};
+use http::{BodyDecoder, BodyFraming};
 use ipc::stats::Timeout;
 use queueing::Pace;
 use telemetry::Stamp;
@@ -44,10 +44,8 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
     let is_long = match index.body {
         // What follows a WebSocket handshake are frames.
         _ if index.is_websocket => false,
-        // Its application decides whether the client is to send it. Over HTTP/2 no client is told.
-        BodyFraming::Length(1..) if index.expect_continue && index.version == Version::Http11 => {
-            true
-        }
+        // Its application decides whether the client is to send it.
+        BodyFraming::Length(1..) if index.expect_continue => true,
         BodyFraming::Chunked => true,
         BodyFraming::Length(bytes) => bytes > WHOLE_BYTES_MAX,
         BodyFraming::None => false,
@@ -184,12 +182,19 @@ impl StreamedBody {
                 return Poll::Pending;
             }
         }
-        connection.driver.stats().timed_out(Timeout::Body);
-        let silent = now.since(self.moved);
-        let is_silent = silent >= connection.driver.config().timeouts.body;
-        Poll::Ready(Err(NoBody::Refused(match is_silent {
-            true => Refusal::BODY_SILENT,
-            false => Refusal::BODY_SLOW,
-        })))
+        Poll::Ready(Err(NoBody::Refused(too_slow(
+            &connection.driver,
+            self.moved,
+            now,
+        ))))
+    }
+}
+
+/// Refuses a body that has not kept its pace, of which bytes came last when it `moved`.
+pub(super) fn too_slow(driver: &Driver, moved: Stamp, now: Stamp) -> Refusal {
+    driver.stats().timed_out(Timeout::Body);
+    match now.since(moved) >= driver.config().timeouts.body {
+        true => Refusal::BODY_SILENT,
+        false => Refusal::BODY_SLOW,
     }
 }

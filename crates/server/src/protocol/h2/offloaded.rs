@@ -22,6 +22,7 @@ use crate::exchange::stream::{Finished, Next, StreamShared};
 use crate::pool::Job;
 use crate::protocol::offloaded::{Offloaded, STOP_OVERDUE};
 use crate::protocol::{Stop, Woken};
+use crate::refusal::Refusal;
 
 impl StreamTask {
     /// Hands an exchange to its pool, and sends what comes of it.
@@ -38,7 +39,9 @@ impl StreamTask {
             Err(stop) => return connection.end_unanswered((&*exchange).into(), stop.ending),
         };
         let shared = Arc::new(StreamShared::default());
-        self.begin_upload(&mut exchange, &shared);
+        if let Err(refusal) = self.begin_upload(&mut exchange, &shared) {
+            return self.refuse((&*exchange).into(), refusal).await;
+        }
         let mut offloaded = match Offloaded::admit(connection, &shared, &mut exchange) {
             Ok(offloaded) => offloaded,
             Err(refusal) => return self.refuse((&*exchange).into(), refusal).await,
@@ -51,6 +54,7 @@ impl StreamTask {
         match self.returned(&offloaded).await {
             Ok(Returned::Queued) => {
                 drop(place);
+                self.answer_upload();
                 match offloaded.accepted() {
                     Some(channel) => self.serve_websocket(&mut offloaded, channel).await,
                     None => self.send_pending(&mut offloaded).await,
@@ -58,12 +62,16 @@ impl StreamTask {
             }
             // The worker has ended the exchange without a response.
             Ok(Returned::Out(_)) => self.stop(Woken::Failed.stop(), Reason::INTERNAL_ERROR),
-            Err(STOP_OVERDUE) => {
+            Err(Unanswered::Refused(refusal)) => {
+                self.respond_to_body(&offloaded, refusal).await;
+                self.abandon_work(&shared, place);
+            }
+            Err(Unanswered::Stopped(STOP_OVERDUE)) => {
                 let (request, reply) = offloaded.overdue();
                 self.respond(request, reply, None).await;
                 self.abandon_work(&shared, place);
             }
-            Err(stop) => {
+            Err(Unanswered::Stopped(stop)) => {
                 self.stop(stop, Reason::CANCEL);
                 self.end_offloaded(&mut offloaded, Some(stop), 0);
                 self.abandon_work(&shared, place);
@@ -104,7 +112,7 @@ impl StreamTask {
     }
 
     /// Waits for a worker's response to begin.
-    async fn returned(&mut self, offloaded: &Offloaded<'_>) -> Result<Returned, Stop> {
+    async fn returned(&mut self, offloaded: &Offloaded<'_>) -> Result<Returned, Unanswered> {
         let ownership = &offloaded.stream.ownership;
         loop {
             let due = offloaded.due(telemetry::now());
@@ -115,7 +123,8 @@ impl StreamTask {
                 match polled {
                     _ if !hints.is_empty() => Some(Moved::Hints(hints)),
                     Poll::Ready(returned) => Some(Moved::Returned(returned)),
-                    Poll::Pending => None,
+                    Poll::Pending if self.takes_invitation() => Some(Moved::Invitation),
+                    Poll::Pending => self.upload_refusal().map(Moved::Refused),
                 }
             });
             let moved = match returned.await {
@@ -124,21 +133,31 @@ impl StreamTask {
                     self.send_hints(hints);
                     continue;
                 }
-                Err(woken) => woken,
-            };
-            let stop = match moved {
-                Woken::Deadline if offloaded.due(telemetry::now()) != Stamp::ZERO => continue,
-                Woken::Deadline => STOP_OVERDUE,
-                woken => woken.stop(),
+                Ok(Moved::Invitation) => {
+                    self.send_invitation();
+                    continue;
+                }
+                Ok(Moved::Refused(refusal)) => Unanswered::Refused(refusal),
+                Err(Woken::Deadline) if offloaded.due(telemetry::now()) != Stamp::ZERO => continue,
+                Err(Woken::Deadline) => Unanswered::Stopped(STOP_OVERDUE),
+                Err(woken) => Unanswered::Stopped(woken.stop()),
             };
             return match ownership.revoke() {
-                Some(_) => Err(stop),
+                Some(_) => Err(moved),
                 // The worker was first.
                 None => {
                     Ok(poll_fn(|context| ownership.poll_return(WakePolicy::Return, context)).await)
                 }
             };
         }
+    }
+
+    /// Refuses a request whose body breaks a rule, in the place of its application.
+    async fn respond_to_body(&mut self, offloaded: &Offloaded<'_>, refusal: Refusal) {
+        // First: an application that hears of the body may end the exchange at once.
+        offloaded.stream.set_overdue();
+        self.break_upload();
+        self.refuse(offloaded.refused(), refusal).await;
     }
 
     /// Sends early hints (RFC 8297).
@@ -352,9 +371,20 @@ impl StreamTask {
     }
 }
 
-/// What has come of a worker.
+/// Why no response of a worker is waited for.
+enum Unanswered {
+    /// The body breaks a rule.
+    Refused(Refusal),
+    Stopped(Stop),
+}
+
+/// What has come of a worker, or of the client's body.
 enum Moved {
     Returned(Returned),
+    /// The application wants the body.
+    Invitation,
+    /// The body breaks a rule.
+    Refused(Refusal),
     /// Fields of early hints.
     Hints(Vec<FieldLines>),
 }

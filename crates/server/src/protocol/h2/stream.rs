@@ -345,13 +345,18 @@ impl StreamTask {
     async fn invite(&mut self, incoming: &IncomingBody, body: &mut RecvStream) -> Option<Received> {
         let ready = poll_fn(|context| Poll::Ready(data_of(body, context))).await;
         if ready.is_none() && incoming.exchange.head().index.expect_continue {
-            // A stream that cannot have it is gone, which the next wait finds.
-            let _ = self
-                .respond
-                .send_informational(fields::interim(StatusCode::CONTINUE));
-            self.mux.has_moved();
+            self.send_invitation();
         }
         ready
+    }
+
+    /// Tells the client that it may send its body.
+    pub(super) fn send_invitation(&mut self) {
+        // A stream that cannot have it is gone, which the next wait finds.
+        let _ = self
+            .respond
+            .send_informational(fields::interim(StatusCode::CONTINUE));
+        self.mux.has_moved();
     }
 
     /// Trailer fields are accepted within bounds, and not kept: no application asks for them.
@@ -411,10 +416,12 @@ impl StreamTask {
                 }
                 _ => {}
             }
-            if deadline == Stamp::ZERO || self.slot.is_due.take() {
+            // It may have been the deadline of a body.
+            let is_due = self.slot.is_due.take() && deadline <= telemetry::now();
+            if deadline == Stamp::ZERO || is_due {
                 return Poll::Ready(Err(Woken::Deadline));
             }
-            self.slot.deadline.set(deadline);
+            self.slot.deadline.set(deadline.min(self.upload_deadline()));
             Poll::Pending
         });
         let waited = waited.await;
