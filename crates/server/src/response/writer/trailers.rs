@@ -31,13 +31,13 @@ impl WriterInner {
             }
             return true;
         }
-        let mut last = Vec::with_capacity(3 + fields.as_bytes().len());
-        last.extend_from_slice(b"0\r\n");
-        last.extend_from_slice(fields.as_bytes());
+        // They stand before the empty line of the last chunk.
+        let (size, end) = http::LAST_CHUNK.split_at(3);
+        let last = [size, fields.as_bytes()].concat();
         let frame = Frame {
             before: [&self.head.text, &last],
             data: Data::NOTHING,
-            after: b"\r\n",
+            after: end,
         };
         self.sink.offer(frame, &self.memory);
         self.head.text.clear();
