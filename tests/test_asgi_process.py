@@ -28,6 +28,8 @@ LIFESPANS = {
         "await receive()\n        await send({'type': 'lifespan.startup.failed', 'message': 'no database'})"
     ),
     "silent": "await receive()\n        await never()",
+    "blocks": "await receive()\n        import time\n        time.sleep(600)",
+    "holds": "await receive()\n        sum(range(10**15))",
     "good": (
         "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
         "        await receive()\n        await send({'type': 'lifespan.shutdown.complete'})"
@@ -93,6 +95,8 @@ def test_an_application_is_served_after_its_startup(serve, tmp_path: Path, lifes
         ("raises", "auto", "ValueError: a broken startup"),
         ("failed", "auto", "the startup of the application failed: no database"),
         ("silent", "auto", "took longer than 0.2 s, in "),
+        ("blocks", "auto", "took longer than 0.2 s, and blocks the event loop, in "),
+        ("holds", "auto", "and blocks the event loop, in a call that holds the interpreter"),
         ("wrong", "auto", "`lifespan.shutdown.complete` is not expected of the lifespan now"),
     ],
 )
@@ -100,7 +104,7 @@ def test_an_application_is_not_served_after_a_failed_startup(
     tmp_path: Path, lifespan: str, mode: str, said: str
 ) -> None:
     write(tmp_path, lifespan)
-    timeout = "200ms" if lifespan == "silent" else "30s"
+    timeout = "200ms" if lifespan in ("silent", "blocks", "holds") else "30s"
     ended = run(
         tmp_path,
         "serve",
@@ -116,6 +120,8 @@ def test_an_application_is_not_served_after_a_failed_startup(
     assert said in ended.stderr and "listening on" not in ended.stderr
     if lifespan == "silent":
         assert "(never)" in ended.stderr or "(app)" in ended.stderr or "wait" in ended.stderr
+    if lifespan == "blocks":
+        assert "app.py:13 (app)" in ended.stderr and "\n    time.sleep(600)" in ended.stderr
     if lifespan in ("unknown", "raises"):
         assert "in app" in ended.stderr
 
@@ -584,6 +590,30 @@ def test_event_streams_end_with_their_process(supervise: Callable[..., Supervise
     assert all((server.folder / str(number)).exists() for number in range(5))
     assert server.stop() == 0
     assert [" end=shutdown " in line for line in server.lines] == [True] * 6
+
+
+def test_a_slow_request_is_logged_once_with_where_it_waits(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--slow-request", "100ms")
+    with server.connect() as client, server.connect() as other, server.connect() as stream:
+        stream.send(request("GET", "/event-stream?name=endless"))
+        client.send(request("GET", "/waits?name=slow"))
+        other.send(request("GET", "/nested?name=nested"))
+        assert until(lambda: server.errors.count(": slow: running for ") == 2)
+        with server.connect() as asking:
+            for _ in range(3):
+                assert asking.ask("GET", "/").body == b"hello"
+            for name in ("slow", "nested", "endless"):
+                asking.ask("GET", f"/opens?name={name}")
+        assert (client.reply().body, other.reply().body) == (b"waited", b"nested")
+        server.count()
+    assert server.stop() == 0
+    assert server.errors.count(": slow: running for ") == 2
+    lines = server.errors.splitlines()
+    first = next(line for line in lines if "GET /waits" in line and ": slow: " in line)
+    assert " on the event loop; Stack of its awaits (most recent call last):" in first
+    assert "in waits" in server.errors and "await GATES[name].wait()" in server.errors
+    # Tasks that it waits for are among it.
+    assert "in nested" in server.errors and "in innermost" in server.errors
 
 
 DESCRIPTORS = """

@@ -231,6 +231,16 @@ async def waits(scope: Scope, receive: Receive, send: Send, query: dict[str, str
     SEEN[name].append("answered")
 
 
+async def innermost(name: str) -> None:
+    await GATES[name].wait()
+
+
+async def nested(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
+    """Waits in a task of its own."""
+    await asyncio.create_task(innermost(query["name"]))
+    await answer(send, b"nested")
+
+
 async def until_file(scope: Scope, receive: Receive, send: Send, query: dict[str, str]) -> None:
     """Waits for a file, and says the order in which it was begun."""
     SEEN[query["file"]].append("begun")
@@ -436,7 +446,7 @@ PATHS = {
         one.__name__: one
         for one in (
             echo, stream, wrong, late, raises, returns, waits, disconnect, context, blocks, pathsend, hint,
-            background, fields, kinds, trailers, zerocopy, thread, tasks, seen, opens,
+            background, fields, kinds, trailers, zerocopy, nested, thread, tasks, seen, opens,
         )
     },
 }  # fmt: skip

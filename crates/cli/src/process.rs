@@ -224,7 +224,9 @@ fn run_loop(server: Server, event_loop: RunnableLoop, channel: &Channel, hooks: 
             serving = Some(thread.spawn_scoped(scope, run)?);
             Ok(())
         };
-        let ran = event_loop.run(&mut serve);
+        // The main thread does not come back from the application.
+        let give_up = |failure: &Failure| std::process::exit(fail(channel, failure));
+        let ran = event_loop.run(&mut serve, &give_up);
         match (ran, serving) {
             (Err(failure), None) => fail(channel, &failure),
             (ran, Some(serving)) => {

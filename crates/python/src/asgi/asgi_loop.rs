@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use config::typed::{AsgiConfig, Level, WebSocketConfig};
 use http::websocket::{Handshake, HandshakeFault, MessageKind};
@@ -34,6 +35,9 @@ const BEGUN_LEN_MAX: usize = 32;
 const LOOK_MAX: Nanos = Nanos(1_000_000);
 /// How often the threads of the application are counted.
 const THREADS_LOOK: Nanos = Nanos(1_000_000_000);
+/// How often the loop looks for slow requests, at most and at least.
+const SLOW_LOOK_MIN: Duration = Duration::from_millis(20);
+const SLOW_LOOK_MAX: Duration = Duration::from_secs(1);
 /// After such a time the loop looks again for room in a log, or whether it keeps up.
 const LOOK_DELAY: Nanos = Nanos(10_000_000);
 
@@ -407,6 +411,33 @@ impl AsgiLoop {
         unreachable!("a look begins a bounded number of exchanges");
     }
 
+    /// Logs the requests that have become slow since the last look, with where they wait. The loop is not in a step now:
+    /// all of them wait.
+    fn look_for_slow(&self, py: Python<'_>, limit: Nanos) {
+        let now = telemetry::now();
+        let all: Vec<_> = {
+            let tasks = locked(&self.tasks);
+            let slow = tasks
+                .values()
+                .filter_map(|task| Some((task.clone_ref(py), task.get().slow(now, limit)?)));
+            slow.collect()
+        };
+        for (task, slow) in all {
+            let (name, facts) = slow;
+            let place = match super::awaits(task.bind(py)) {
+                Ok(frames) if !frames.is_empty() => {
+                    format!(
+                        "Stack of its awaits (most recent call last):\n{}",
+                        frames.trim_end()
+                    )
+                }
+                _ => "no stack".to_owned(),
+            };
+            let text = format!("{name}: slow: {facts}; {place}");
+            self.worker().error_output().log(Level::Warning, &text);
+        }
+    }
+
     /// Has the threads counted that the application uses, now and then. Whether it was time for that.
     fn count_threads(&self, this: &Bound<'_, Self>, now: Stamp) -> PyResult<bool> {
         let py = this.py();
@@ -609,6 +640,21 @@ impl AsgiLoop {
             call_later.call1((timeout_secs, cancel, key))?;
         }
         Ok(())
+    }
+
+    /// Has requests logged that run for longer than `slow_request`, from now on.
+    fn watch_slow(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (own, py) = (this.get(), this.py());
+        let limit = own.worker().slow_request();
+        let Some(limit) = limit else {
+            return Ok(());
+        };
+        own.look_for_slow(py, limit);
+        // So late may a line come: a quarter of the time, at most a second.
+        let delay = Duration::from_nanos(limit.0 / 4).clamp(SLOW_LOOK_MIN, SLOW_LOOK_MAX);
+        let watch = this.getattr(intern!(py, "watch_slow"))?;
+        let call_later = own.calls.call_later.bind(py);
+        call_later.call1((delay.as_secs_f64(), watch)).map(drop)
     }
 
     /// The application has had its time to end such a response.

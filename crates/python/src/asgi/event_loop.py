@@ -114,17 +114,20 @@ def of_executor():
         return [0, 0, 0]
 
 
-def start(loop, applications, mode, timeout):
+def start(loop, applications, mode, timeout, watch):
     """The lifespans of applications, after the startup of each. If one fails, those before it end."""
     lifespans = []
     for application in applications:
         lifespan = Lifespan(*application)
         if mode != "off":
+            watch.begin(lifespan.name)
             try:
                 loop.run_until_complete(lifespan.startup(mode, timeout))
             except Fault:
+                watch.end()
                 shutdown(loop, lifespans, lambda text: print(f"milepost: {text}", file=sys.stderr), timeout)
                 raise
+            watch.end()
         lifespans.append(lifespan)
     return lifespans
 
@@ -146,6 +149,7 @@ def run(loop, server, lifespans):
     else:
         loop.add_reader(server.fileno(), server.wake)
         loop.call_soon(server.look)
+    server.watch_slow()
     # Whatever the application does with it, the loop runs until the server has ended.
     while not server.has_ended():
         try:
@@ -303,6 +307,30 @@ def place(thread):
     if found is None:
         return "an unknown place"
     return f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"
+
+
+def stack(thread):
+    """The innermost line of the application that a thread runs, and its stack."""
+    frames, frame = [], sys._current_frames().get(thread)
+    # The outermost frames are the server's.
+    while frame is not None and frame.f_globals is not globals():
+        frames.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return place(thread), "".join(traceback.StackSummary.extract(reversed(frames)).format())
+
+
+def awaits(task, waits):
+    """Where the coroutine of a waiting task stands: the frames of what it awaits, and of tasks among that."""
+    frames = []
+    while waits is not None:
+        frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+        if frame is not None:
+            frames.append((frame, frame.f_lineno))
+        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
+        if waits is None or not hasattr(waits, "cr_await") and not hasattr(waits, "gi_yieldfrom"):
+            task = getattr(task, "_fut_waiter", None)
+            waits = task.get_coro() if isinstance(task, asyncio.Task) else None
+    return "".join(traceback.StackSummary.extract(frames).format())
 
 
 def first_line(error):

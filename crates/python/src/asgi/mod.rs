@@ -15,6 +15,7 @@ mod response;
 mod response_state;
 mod scope;
 mod selector;
+mod startup;
 mod step_meter;
 mod step_watch;
 mod websocket_connection;
@@ -38,6 +39,7 @@ use asgi_loop::AsgiLoop;
 use awaitable::{Sent, Wait};
 use request_task::RequestTask;
 use scope::Scopes;
+use startup::StartupWatch;
 use step_watch::StepWatch;
 
 const SOURCE: &CStr =
@@ -97,6 +99,7 @@ impl Asgi {
         py: Python<'_>,
         worker: LoopWorker,
         serve: &mut dyn FnMut() -> io::Result<()>,
+        give_up: &(dyn Fn(&Failure) + Sync),
     ) -> Result<(), Failure> {
         let failed = |error: PyErr| match import::told(py, &error) {
             Some((cause, hint, detail)) => Failure {
@@ -116,7 +119,10 @@ impl Asgi {
             .call_method1("new_loop", (self.loop_name,))
             .map_err(failed)?;
         let states: Vec<_> = self.applications.iter().map(|_| PyDict::new(py)).collect();
-        let lifespans = self.start(&module, &event_loop, &states).map_err(failed)?;
+        let lifespans = startup::during(py, self.config.lifespan_timeout, give_up, |watch| {
+            self.start(&module, &event_loop, &states, watch)
+        })
+        .map_err(failed)?;
         let started = self.started(&lifespans, states, worker.request_id_header());
         let awaited = worker.awaited();
         let own = AsgiLoop::new(
@@ -155,6 +161,7 @@ impl Asgi {
         module: &Bound<'py, PyModule>,
         event_loop: &Bound<'py, PyAny>,
         states: &[Bound<'py, PyDict>],
+        watch: &Bound<'py, StartupWatch>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mode = match self.config.lifespan {
             LifespanMode::Auto => "auto",
@@ -173,7 +180,8 @@ impl Asgi {
             })
             .collect();
         let timeout_secs = self.config.lifespan_timeout.as_secs_f64();
-        let started = module.call_method1("start", (event_loop, asked, mode, timeout_secs))?;
+        let arguments = (event_loop, asked, mode, timeout_secs, watch);
+        let started = module.call_method1("start", arguments)?;
         started.extract()
     }
 
@@ -222,8 +230,9 @@ impl EventLoop for Asgi {
         &self,
         worker: LoopWorker,
         serve: &mut dyn FnMut() -> io::Result<()>,
+        give_up: &(dyn Fn(&Failure) + Sync),
     ) -> Result<(), Failure> {
-        Python::attach(|py| self.run_attached(py, worker, serve))
+        Python::attach(|py| self.run_attached(py, worker, serve, give_up))
     }
 }
 
@@ -249,4 +258,18 @@ fn functions(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 /// Where a thread is in the application.
 fn place(py: Python<'_>, thread: u64) -> PyResult<String> {
     functions(py)?.call_method1("place", (thread,))?.extract()
+}
+
+/// Where a thread is in the application, and its stack.
+fn stack(py: Python<'_>, thread: u64) -> PyResult<(String, String)> {
+    functions(py)?.call_method1("stack", (thread,))?.extract()
+}
+
+/// Where a task that waits stands.
+fn awaits(task: &Bound<'_, RequestTask>) -> PyResult<String> {
+    let py = task.py();
+    let of_loop = task.get().loop_task(py);
+    functions(py)?
+        .call_method1("awaits", (of_loop, task))?
+        .extract()
 }

@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyString};
 use pyo3::{ffi, intern};
 use server::exchange::ExchangeName;
 use server::pool::{LoopAssignment, LoopEvent};
-use telemetry::Stamp;
+use telemetry::{Nanos, Stamp};
 
 use super::ClientDisconnected;
 use super::asgi_loop::AsgiLoop;
@@ -48,6 +48,8 @@ struct TaskState {
     /// The task was cancelled by the server.
     is_cancelled: bool,
     is_overdue: bool,
+    /// The log has said that it is slow.
+    is_slow: bool,
     /// The future of a waiting `receive()`.
     receiver: Option<Py<PyAny>>,
     /// The future of a waiting `send()`.
@@ -86,6 +88,7 @@ impl RequestTask {
                 meter: StepMeter::default(),
                 is_cancelled: false,
                 is_overdue: false,
+                is_slow: false,
                 receiver: None,
                 sender: None,
             }),
@@ -299,6 +302,42 @@ impl RequestTask {
                 ended: now,
             });
         }
+    }
+
+    /// What the log says of a request whose application has run for longer than `limit`: its name, and the facts. Once; not
+    /// of a response without an end, and not of work behind a response.
+    pub(super) fn slow(&self, now: Stamp, limit: Nanos) -> Option<(ExchangeName, String)> {
+        let mut state = self.state();
+        if state.is_slow || !matches!(state.program, Program::Running(_)) {
+            return None;
+        }
+        if state.protocol.endless().is_some() {
+            return None;
+        }
+        let facts = state.meter.facts(now);
+        let own = state.protocol.request().assignment()?;
+        let exchange = &own.assignment.exchange;
+        let (phases, name) = (exchange.record.phases, ExchangeName::of(exchange));
+        let age = now.since(phases.started);
+        if age < limit {
+            return None;
+        }
+        state.is_slow = true;
+        let secs = |span: Nanos| format!("{:.3} s", span.as_secs_f64());
+        let facts = format!(
+            "running for {} (receive {}, queue {}, busy {} in {} steps) on the event loop",
+            secs(age),
+            secs(phases.queued.since(phases.arrived)),
+            secs(phases.started.since(phases.queued)),
+            secs(facts.busy),
+            facts.steps
+        );
+        Some((name, facts))
+    }
+
+    /// The task of the loop.
+    pub(super) fn loop_task(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state().task.as_ref().map(|task| task.clone_ref(py))
     }
 
     /// What the exchange is called in the log.

@@ -28,7 +28,8 @@ pub trait EventLoop: Send + Sync {
     fn concurrency(&self) -> Concurrency;
 
     /// The life of the loop: starts the applications, calls `serve`, and answers what `worker` gives until that is
-    /// closed. Called on the main thread.
+    /// closed. Called on the main thread. `give_up` ends the process because an application blocks this thread instead of
+    /// starting; another thread may call it, to which it does not return.
     ///
     /// # Errors
     /// An application could not be started; `serve` has not been called then.
@@ -36,6 +37,7 @@ pub trait EventLoop: Send + Sync {
         &self,
         worker: LoopWorker,
         serve: &mut dyn FnMut() -> io::Result<()>,
+        give_up: &(dyn Fn(&Failure) + Sync),
     ) -> Result<(), Failure>;
 }
 

@@ -113,14 +113,18 @@ pub struct RunnableLoop {
 
 impl RunnableLoop {
     /// Runs it on the calling thread until its pools are closed and empty. `serve` starts the server, once the
-    /// application is ready.
+    /// application is ready; `give_up` ends the process where it will not be, and blocks this thread.
     ///
     /// # Errors
     /// The application could not be started; then nothing has served.
-    pub fn run(self, serve: &mut dyn FnMut() -> io::Result<()>) -> Result<(), Failure> {
+    pub fn run(
+        self,
+        serve: &mut dyn FnMut() -> io::Result<()>,
+        give_up: &(dyn Fn(&Failure) + Sync),
+    ) -> Result<(), Failure> {
         let event_loop = self.handler.event_loop();
         let event_loop = event_loop.expect("a loop is made for a handler that has one");
-        event_loop.run(self.worker, serve)
+        event_loop.run(self.worker, serve, give_up)
     }
 }
 
@@ -448,6 +452,11 @@ impl LoopWorker {
     pub fn request_id_header(&self) -> Option<&str> {
         let config = &self.pools[0].responder.pool.shared.config;
         config.request_ids.header.as_deref()
+    }
+
+    /// The time after which a request is logged that still runs, where one is configured.
+    pub fn slow_request(&self) -> Option<Nanos> {
+        self.pools[0].responder.pool.shared.config.slow_request
     }
 
     /// What loads files for the exchanges of this loop.
