@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -147,5 +148,21 @@ def test_the_task_of_a_client_that_has_gone_can_be_cancelled(
         assert until(lambda: seen(server)[1:] == ["begins"])
     server.count()
     assert until(lambda: seen(server)[2:] == ["cancelled"])
+    server.stop()
+    assert "Traceback" not in server.errors
+
+
+def test_a_client_that_has_ended_its_side_is_cancelled_too(
+    serve: Callable[..., Milepost], folder: Path
+) -> None:
+    server = serve("app:app", "--disconnect-cancel")
+    with server.connect() as client:
+        client.send(request("GET", "/waits"))
+        assert until(lambda: seen(server) == ["begins"])
+        client.sock.shutdown(socket.SHUT_WR)
+        assert until(lambda: seen(server) == ["begins", "cancelled"])
+        # There is no response, although this client would have read one.
+        assert client.rest() == b""
+    server.count()
     server.stop()
     assert "Traceback" not in server.errors

@@ -285,6 +285,38 @@ def test_the_time_for_a_body_begins_when_it_is_wanted(serve: Callable[..., Milep
         assert client.reply().status == 408
 
 
+@pytest.mark.parametrize("framing", ["Content-Length: 5", CHUNKED])
+def test_a_body_behind_the_head_of_its_response_is_taken_and_is_the_last(
+    server: Milepost, framing: str
+) -> None:
+    body = b"hello" if framing.startswith("Content") else chunk(b"hello") + END
+    with server.connect() as client:
+        client.send(expecting("/early?early", framing))
+        status, _, headers = client.head()
+        server.count()
+        # No 100 may follow; the client may send all the same, or leave (RFC 9110 section 10.1.1).
+        assert (status, ("Connection", "close") in headers) == (200, True)
+        assert client.chunk() == b"begun"
+        client.send(body)
+        assert (client.chunk(), client.chunk()) == (b"5", b"")
+        assert client.is_closed()
+
+
+def test_a_body_that_does_not_follow_the_head_of_its_response_is_not_waited_for_for_ever(
+    serve: Callable[..., Milepost],
+) -> None:
+    server = serve(*ZOO, "--body-timeout", "500ms")
+    with server.connect() as client:
+        client.send(expecting("/early?never", "Content-Length: 5"))
+        client.head()
+        server.count()
+        assert client.chunk() == b"begun"
+        with pytest.raises(CutShort):
+            client.chunk()
+    # Its task is cancelled, or hears that the client is gone.
+    assert until(lambda: seen(server, "never") in (["cancelled"], ["http.disconnect"]))
+
+
 def begin_expecting(client: Http2, target: str, *headers: tuple[str, str]) -> int:
     stream = client.begin(target, ("expect", "100-continue"), *headers, method="POST", ends=False)
     client.server.count()

@@ -70,11 +70,31 @@ async def seen(scope, receive, send):
     await answer(send, json.dumps(SEEN.get(name(scope), [])).encode())
 
 
+async def early(scope, receive, send):
+    """Begins its response before it asks for the body, and ends it with the length of that."""
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+    total, more = 0, True
+    while more:
+        try:
+            event = await receive()
+        except asyncio.CancelledError:
+            SEEN.setdefault(name(scope), []).append("cancelled")
+            raise
+        SEEN.setdefault(name(scope), []).append(event["type"])
+        if event["type"] == "http.disconnect":
+            return
+        total += len(event["body"])
+        more = event["more_body"]
+    await send({"type": "http.response.body", "body": b"%d" % total})
+
+
 PATHS = {
     "/echo": echo,
     "/count": count,
     "/held": held,
     "/release": release,
     "/ignores": ignores,
+    "/early": early,
     "/seen": seen,
 }
