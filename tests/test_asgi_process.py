@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -669,3 +670,13 @@ def test_an_application_uses_the_loop_for_its_own_descriptors(
     server = supervise("--loop", loop, "--lifespan", "off")
     for _ in range(3):
         assert server.ask("/").body == b"pipe 2000000 child thread True"
+
+
+def test_a_template_shows_what_the_loop_knows(serve: Callable[..., Milepost]) -> None:
+    form = "{path} {loop} {steps} {busy} {longest} {blocked_by} {messages_in} {close_code}"
+    server = serve(*ZOO, "--access-log-format", form)
+    with server.connect() as client:
+        assert client.ask("GET", "/context?who=me").status == 200
+    assert server.stop() == 0
+    seconds = r"[0-9]+\.[0-9]{6}"
+    assert re.fullmatch(rf"/context {seconds} 2 {seconds} {seconds} - - -", server.lines[0]), server.lines
