@@ -11,17 +11,18 @@ use std::time::Duration;
 use config::typed::{AsgiConfig, Level, WebSocketConfig};
 use http::websocket::{Handshake, HandshakeFault, MessageKind};
 use http::{HeadView, Version};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
-use pyo3::{ffi, intern};
+use pyo3::types::{PyDict, PyList};
 use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment, LoopEvent, LoopTake, LoopWorker};
 use server::response::Piece;
 use server::websocket::{MessageSent, SendFault, WebSocketChannel};
 use telemetry::{Nanos, Stamp};
 
-use super::application::{StartedApplication, StartedApplications};
+use super::application::StartedApplications;
 use super::awaitable::Sent;
+use super::loop_calls::LoopCalls;
 use super::protocol::ProtocolKind;
 use super::request_task::RequestTask;
 use super::selector;
@@ -75,27 +76,6 @@ struct FlushState {
     is_due: bool,
 }
 
-/// The loop and its methods.
-struct LoopCalls {
-    event_loop: Py<PyAny>,
-    /// A function of ours.
-    count_threads: Py<PyAny>,
-    create_task: Py<PyAny>,
-    get_task_factory: Py<PyAny>,
-    create_future: Py<PyAny>,
-    call_soon: Py<PyAny>,
-    call_later: Py<PyAny>,
-    stop: Py<PyAny>,
-    /// What the loop makes itself, unless the application has given it a factory.
-    task_type: Py<PyAny>,
-    /// Names of the keyword arguments of a task; `None` where it takes no context (Python 3.10).
-    task_names: Option<Py<PyTuple>>,
-    /// A task takes its first step while it is made (from Python 3.12 on): one that never waits needs no turn of the loop.
-    is_eager: bool,
-    /// The name of each task: one by number would be formatted for each request.
-    task_name: Py<PyAny>,
-}
-
 #[derive(Default)]
 struct LookState {
     /// The loop calls `look` again without a wake-up.
@@ -136,36 +116,13 @@ impl AsgiLoop {
         watch: Option<Arc<StepWatch>>,
     ) -> PyResult<Self> {
         let py = event_loop.py();
-        let method = |name: &str| event_loop.getattr(name).map(Bound::unbind);
-        let is_eager = py.version_info() >= (3, 12);
-        let names = match py.version_info() >= (3, 11) {
-            true if is_eager => Some(PyTuple::new(
-                py,
-                ["loop", "context", "name", "eager_start"],
-            )?),
-            true => Some(PyTuple::new(py, ["loop", "context", "name"])?),
-            false => None,
-        };
         Ok(Self {
             applications,
             loader: worker.loader(),
             websocket_config: worker.websocket_config(),
             config,
             worker: Mutex::new(worker),
-            calls: LoopCalls {
-                event_loop: event_loop.clone().unbind(),
-                count_threads: super::functions(py)?.getattr("count_threads")?.unbind(),
-                create_task: method("create_task")?,
-                get_task_factory: method("get_task_factory")?,
-                create_future: method("create_future")?,
-                call_soon: method("call_soon")?,
-                call_later: method("call_later")?,
-                stop: method("stop")?,
-                task_type: py.import("asyncio")?.getattr("Task")?.unbind(),
-                task_names: names.map(Bound::unbind),
-                is_eager,
-                task_name: intern!(py, "request").clone().into_any().unbind(),
-            },
+            calls: LoopCalls::new(event_loop)?,
             tasks: Mutex::default(),
             overlong: Mutex::default(),
             look: Mutex::default(),
@@ -542,7 +499,7 @@ impl AsgiLoop {
         let task = RequestTask::new(this.clone().unbind(), app, kind, begun, scope.unbind());
         let request = Bound::new(py, task)?;
         locked(&self.tasks).insert(key, request.clone().unbind());
-        match self.create_task(application, &request) {
+        match self.calls.create_task(&application.context, &request) {
             Ok(task) => request.get().set_task(task.unbind()),
             Err(error) => {
                 let text = trace::text(py, &error);
@@ -553,44 +510,6 @@ impl AsgiLoop {
             }
         }
         Ok(())
-    }
-
-    /// A task in a copy of the context, so that no request sees what another one has set.
-    fn create_task<'py>(
-        &self,
-        application: &StartedApplication,
-        request: &Bound<'py, RequestTask>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = request.py();
-        // SAFETY: a live context.
-        let context = unsafe { ffi::PyContext_Copy(application.context.as_ptr()) };
-        // SAFETY: an owned reference, or null with an exception.
-        let context = unsafe { Bound::from_owned_ptr_or_err(py, context) }?;
-        let calls = &self.calls;
-        let has_factory = !calls.get_task_factory.bind(py).call0()?.is_none();
-        let names = calls.task_names.as_ref().filter(|_| !has_factory);
-        let Some(names) = names else {
-            return context.call_method1("run", (&calls.create_task, request));
-        };
-        let arguments = [
-            request.as_ptr(),
-            calls.event_loop.as_ptr(),
-            context.as_ptr(),
-            calls.task_name.as_ptr(),
-            // Has no name where it is not meant.
-            PyBool::new(py, true).as_ptr(),
-        ];
-        // SAFETY: attached; one positional argument and one for each name.
-        let task = unsafe {
-            ffi::PyObject_Vectorcall(
-                calls.task_type.as_ptr(),
-                arguments.as_ptr(),
-                1,
-                names.as_ptr(),
-            )
-        };
-        // SAFETY: an owned reference, or null with an exception.
-        unsafe { Bound::from_owned_ptr_or_err(py, task) }
     }
 }
 

@@ -8,6 +8,7 @@ mod asgi_loop;
 mod awaitable;
 mod file_span;
 mod http_request;
+mod loop_calls;
 mod protocol;
 mod request_body;
 mod request_task;
