@@ -256,6 +256,28 @@ def test_a_client_is_told_to_send_when_the_application_wants_the_body(server: Mi
         assert json.loads(client.ask("GET", "/seen?nothing").body) == []
 
 
+def test_the_server_asks_for_a_body_that_it_is_to_receive_whole(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--request-buffering", "--body-bytes-max", "1000")
+    with server.connect() as client:
+        client.send(expecting("/count?buffered", "Content-Length: 5"))
+        assert client.head()[0] == 100
+        assert seen(server, "buffered") == []
+        client.send(b"hello")
+        reply = client.reply()
+        assert (reply.body, reply.closes) == (b"5", False)
+        assert seen(server, "buffered") == ["begun", ["http.request", 5]]
+        # Nobody wants one that is refused by its head.
+        client.send(expecting("/count?refused", "Content-Length: 1001"))
+        assert client.reply().status == 413
+    assert seen(server, "refused") == []
+    with Http2(server) as http2:
+        stream = begin_expecting(http2, "/count?buffered-h2", LENGTH_5)
+        http2.until(lambda: http2.responses[stream].interim)
+        assert seen(server, "buffered-h2") == []
+        http2.send_body(stream, b"hello")
+        assert http2.response(stream).body == b"5"
+
+
 def test_a_body_that_nobody_wants_is_not_asked_for(server: Milepost) -> None:
     with server.connect() as client:
         client.send(expecting("/ignores", "Content-Length: 1000000"))
