@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -102,6 +103,37 @@ def test_a_span_begins_where_the_file_was_read_to(ask: Callable[..., Any]) -> No
     # And the next one begins behind it.
     assert ask("/zerocopy?path=large&plan=twice::4,=&read=10")[1] == DATA[10:18]
     assert ask("/zerocopy?path=empty&plan=file")[1] == b""
+
+
+def test_a_span_behind_a_compressed_piece_is_compressed(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--compress", "gzip")
+    (server.folder / "large").write_bytes(DATA)
+    checks = [
+        ("=head,file,=tail", b"head" + DATA + b"tail"),
+        ("=head,fd:100:1", b"head" + DATA[100:101]),
+        ("=head,file:5:70000,file:0:0,=,fd:1:2000000", b"head" + DATA[5:70_005] + DATA[1:2_000_001]),
+        ("=head,twice::4,=tail&read=10", b"head" + DATA[10:18] + b"tail"),
+        (f"=head,file&length={4 + len(DATA)}", b"head" + DATA),
+    ]
+    with server.connect() as client:
+        for plan, body in checks:
+            reply = client.ask("GET", f"/zerocopy?path=large&plan={plan}", "Accept-Encoding: gzip")
+            assert (reply.framing, reply.header("content-encoding")) == ("chunked", "gzip")
+            assert (gzip.decompress(reply.body) == body, len(reply.body) < len(body) + 64) == (True, True), (
+                plan
+            )
+        # One that begins with a span, or that the client wants plain, is sent from the file.
+        for plan, accepts in [("file,=tail", "gzip"), ("=,file,=tail", "identity")]:
+            reply = client.ask("GET", f"/zerocopy?path=large&plan={plan}", f"Accept-Encoding: {accepts}")
+            assert (reply.header("content-encoding"), reply.body == DATA + b"tail") == (None, True)
+    with server.connect() as client:
+        # Longer than the length that was declared: refused, and the response does not look complete.
+        target = "/zerocopy?path=large&plan=%3Dhead,file&length=104"
+        client.send(request("GET", target, "Accept-Encoding: gzip"))
+        server.count()
+        client.head()
+        with pytest.raises(CutShort):
+            list(iter(client.chunk, b""))
 
 
 def test_trailers_follow_a_span(server: Milepost) -> None:
