@@ -124,8 +124,8 @@ settings! {
         = choice(["2.3", "2.5"], [HttpSpec::V2_3, HttpSpec::V2_5]) => config.asgi.http_spec;
     /// Cancel the task of a request whose client has gone
     /// Otherwise the application hears of it by `receive()` alone. A client that ends only its own side of the connection
-    /// counts as gone, as with nginx, uvicorn and hypercorn; it gets no response then. WebSocket connections are not
-    /// concerned.
+    /// counts as gone and gets no response, as with nginx and uvicorn (hypercorn still sends it). WebSocket connections are
+    /// not concerned.
     disconnect_cancel in Asgi { default: "false" } = switch() => config.asgi.cancels_disconnected;
     /// Time that a request may block the event loop before it is logged, or off
     /// The error log names the request and the innermost line of the application, and again after 1 s and 10 s.
