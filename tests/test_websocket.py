@@ -419,6 +419,146 @@ def test_the_log_has_one_line_for_each_connection(serve: Callable[..., Milepost]
     assert " messages_in=2 messages_out=2 close_code=1000 " in line
 
 
+#: Why a handshake is refused.
+TOO_MANY = "as many WebSocket connections are open as may be (ws_max)"
+
+
+def of_loop(server: Supervised, *names: str) -> list[int]:
+    (process,) = server.processes()
+    return [process["event_loop"][name] for name in names]
+
+
+def asked(client: Client, target: str) -> int:
+    """The status that answers a handshake."""
+    client.send(handshake(target))
+    client.count()
+    status, _, headers = client.head()
+    if status == 503:
+        assert ("Retry-After", "10") in headers
+        client.exactly(int(dict(headers)["Content-Length"]))
+    return status
+
+
+@pytest.fixture
+def bounded(supervise: Callable[..., Supervised]) -> Callable[..., Supervised]:
+    arguments = ("--app-dir", str(APPS), "--access-log", "-")
+    return lambda *more: supervise(*arguments, *more, app="websocket_zoo:app")
+
+
+def test_no_more_connections_are_open_than_may_be(bounded: Callable[..., Supervised]) -> None:
+    server = bounded("--ws-max", "2")
+    with server.connect() as one, server.connect() as two, server.connect() as refused:
+        first, second = WebSocket(one, "/echo"), WebSocket(two, "/echo")
+        # Its application would say that it has begun.
+        for _ in range(3):
+            assert asked(refused, "/decides?refused") == 503
+        assert json.loads(refused.ask("GET", "/seen?refused").body) == []
+        assert of_loop(server, "inside", "websockets", "websockets_max", "websockets_refused") == [0, 2, 2, 3]
+        assert " 2/2 " in server.done("status")
+        # Those that are open are not concerned.
+        for connection in (first, second):
+            connection.send(TEXT, b"on")
+            assert connection.text() == "on"
+        one.send(frames.close(1000))
+        assert first.closed() == (1000, "")
+        assert asked(refused, "/echo") == 101
+    assert until(lambda: of_loop(server, "websockets") == [0])
+    assert server.stop() == 0
+    lines = [line for line in server.lines if " 503 " in line]
+    assert len(lines) == 3
+    assert all(f' end=refused cause="{TOO_MANY}" ' in line for line in lines)
+
+
+@pytest.mark.parametrize("target", ["/echo", "/closes", "/returns", "/fails", "/lingers?place"])
+def test_a_connection_that_is_closed_makes_room_at_once(
+    bounded: Callable[..., Supervised], target: str
+) -> None:
+    server = bounded("--ws-max", "1")
+    for _ in range(40):
+        with server.connect() as client, server.connect() as other:
+            connection = WebSocket(client, target)
+            if target in ("/echo", "/lingers?place"):
+                # While it is open, and closed by its client, whose application may still run.
+                assert asked(other, "/echo") == 503
+                client.send(frames.close(1000))
+                assert connection.closed() == (1000, "")
+            else:
+                connection.closed()
+                client.send(frames.close(1000))
+                assert client.is_closed()
+            # No other connection of the client knows that one of the loop has ended, but for its bytes.
+            assert asked(other, "/echo") == 101
+            other.send(frames.close(1000))
+            assert other.exactly(4) == b"\x88\x02\x03\xe8"
+    assert of_loop(server, "websockets") == [0]
+
+
+def test_a_client_that_breaks_the_protocol_or_leaves_makes_room(bounded: Callable[..., Supervised]) -> None:
+    server = bounded("--ws-max", "1")
+    with server.connect() as client:
+        connection = WebSocket(client, "/echo")
+        connection.send(3, b"no such opcode")
+        assert connection.closed()[0] == 1002
+        with server.connect() as other:
+            WebSocket(other, "/echo")
+            # No close frame: a reset.
+            other.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert until(lambda: of_loop(server, "websockets") == [0])
+    with server.connect() as client:
+        assert asked(client, "/echo") == 101
+
+
+def test_handshakes_that_are_under_way_count(bounded: Callable[..., Supervised]) -> None:
+    server = bounded("--ws-max", "10")
+    clients = [server.connect() for _ in range(40)]
+    for client in clients:
+        client.send(handshake("/decides?crowd"))
+    with server.connect() as opening:
+        # So many have asked, and so many were answered: none of the others may begin later.
+        assert until(lambda: of_loop(server, "websockets", "websockets_refused") == [10, 30])
+        assert opening.ask("GET", "/seen?crowd").body == json.dumps(["begun"] * 10).encode()
+        opening.ask("GET", "/open?crowd")
+    statuses = [client.head()[0] for client in clients]
+    server.count(len(clients))
+    assert (statuses.count(101), statuses.count(503)) == (10, 30)
+    assert of_loop(server, "inside", "websockets") == [0, 10]
+    for client in clients:
+        client.sock.close()
+    assert until(lambda: of_loop(server, "websockets") == [0])
+
+
+def test_a_handshake_that_is_not_accepted_makes_room(bounded: Callable[..., Supervised]) -> None:
+    server = bounded("--ws-max", "1")
+    with server.connect() as client, server.connect() as other:
+        for target, status in [
+            ("/refuses", 403),
+            ("/denies", 401),
+            ("/returns-early", 403),
+            ("/fails-early", 500),
+        ]:
+            client.send(handshake(target))
+            assert client.reply().status == status
+            # A malformed one has none.
+            other.send(handshake("/echo", version="12"))
+            assert other.reply().status == 426
+        client.send(handshake("/decides?held-"))
+        assert until(lambda: of_loop(server, "inside", "websockets") == [1, 1])
+        assert asked(other, "/echo") == 503
+        other.ask("GET", "/open?held-")
+        assert client.reply().status == 403
+        assert asked(other, "/echo") == 101
+
+
+def test_without_a_bound_all_are_open(bounded: Callable[..., Supervised]) -> None:
+    server = bounded("--ws-max", "off")
+    clients = [server.connect() for _ in range(20)]
+    for client in clients:
+        WebSocket(client, "/echo")
+    assert of_loop(server, "websockets", "websockets_max") == [20, 0]
+    for client in clients:
+        client.sock.close()
+
+
 def test_a_wsgi_application_sees_an_ordinary_request(serve: Callable[..., Milepost], tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text(
         "def app(environ, start_response):\n"

@@ -128,6 +128,32 @@ def test_a_stream_that_is_not_accepted_gets_a_response(serve: Callable[..., Mile
         assert client.responses[stream].status == 426
 
 
+def test_streams_count_among_the_connections_that_may_be_open(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--ws-max", "2")
+    with Http2(server) as client, server.connect() as other:
+        one, two = Stream(client, "/echo"), Stream(client, "/echo")
+        for _ in range(2):
+            refused = Stream(client, "/decides?refused")
+            assert (refused.response.status, refused.response.header("retry-after")) == (503, "10")
+            assert client.response(refused.number).is_ended
+        # Nor may one over HTTP/1.1 be opened.
+        other.send(frames.handshake("/echo"))
+        assert other.reply().status == 503
+        assert client.ask("/seen?refused").body == b"[]"
+        for _ in range(20):
+            one.send(frames.close(1000))
+            assert one.read() == (CLOSE, b"\x03\xe8")
+            one = Stream(client, "/echo")
+            assert one.response.status == 200
+        client.reset(two.number)
+        assert until(lambda: Stream(client, "/echo").response.status == 200)
+    assert server.stop() == 0
+    lines = [line for line in server.lines if " 503 " in line]
+    assert all(
+        ' cause="as many WebSocket connections are open as may be (ws_max)" ' in line for line in lines
+    )
+
+
 def test_other_protocols_of_connect_are_refused(serve: Callable[..., Milepost]) -> None:
     server = serve(*ZOO)
     with Http2(server) as client:

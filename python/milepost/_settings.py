@@ -46,6 +46,8 @@ class Settings(TypedDict, total=False):
     """Cancel the task of a request whose client has gone."""
     slow_step: Text
     """Time that a request may block the event loop before it is logged, or off."""
+    ws_max: Text
+    """Maximum number of open WebSocket connections of each process, or off."""
     ws_max_size: float | str
     """Maximum size of a message of a WebSocket client."""
     ws_ping_interval: Text

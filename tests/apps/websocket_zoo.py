@@ -10,6 +10,8 @@ import json
 SEEN: dict[str, list[object]] = {}
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("mark", default="clean")
 OPEN: set[object] = set()
+#: What connections wait for, by their query.
+GATES: dict[str, asyncio.Event] = {}
 
 
 async def app(scope, receive, send):
@@ -30,6 +32,8 @@ async def lifespan(receive, send):
 
 async def http(scope, receive, send):
     name = scope["query_string"].decode()
+    if scope["path"] == "/open":
+        GATES.setdefault(name, asyncio.Event()).set()
     body = json.dumps(SEEN.get(name, []) if scope["path"] == "/seen" else scope["path"]).encode()
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]}
@@ -241,7 +245,21 @@ async def lingers(scope, receive, send):
         raise
 
 
+async def decides(scope, receive, send):
+    """Accepts once `/open` is asked for, or refuses where its query ends with `-`."""
+    name = scope["query_string"].decode()
+    await receive()
+    note(scope, "begun")
+    await GATES.setdefault(name, asyncio.Event()).wait()
+    if name.endswith("-"):
+        return await send({"type": "websocket.close"})
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
 PATHS = {
+    "/decides": decides,
     "/broadcasts": broadcasts,
     "/echo": echo,
     "/scope": show_scope,

@@ -95,11 +95,12 @@ that may; for a pool: requests without a thread yet. THREADS: there now, of how 
 many. STATE: calm, saturated, or overloaded. EXPIRED: requests refused because they waited too
 long for a thread; REFUSED: because too many waited. BALANCED: connections given to a driver that
 had fewer. STALLED: connections accepted for a driver that was late.
-LOOP: the event loop of a process. INSIDE: requests in ASGI applications. SOCKETS: WebSocket
-connections. LAG: how long something ready has waited for the loop at most, lately. BUSY: the
-share of the time in which its thread had a processor. SLOW: steps that blocked it for longer
-than slow_step. HELD: looks at which it left requests in the queue because it did not keep up.
-ANYIO, EXECUTOR: threads for functions that are not async, of how many, + calls that wait.
+LOOP: the event loop of a process. INSIDE: requests in ASGI applications. SOCKETS: open
+WebSocket connections, of how many that may. LAG: how long something ready has waited for the
+loop at most, lately. BUSY: the share of the time in which its thread had a processor. SLOW: steps
+that blocked it for longer than slow_step. HELD: looks at which it left requests in the queue
+because it did not keep up. ANYIO, EXECUTOR: threads for functions that are not async, of how
+many, + calls that wait.
 Exit code 0: shown. 1: no server runs there. 2: it could not be asked.",
         request: |_| Ok(Request::Status),
     },

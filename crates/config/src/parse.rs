@@ -28,7 +28,7 @@ use bind::BindText;
 use value::Unit;
 
 pub(crate) use asgi::concurrency;
-pub(crate) use clients::{client_connections, rate, request_id_header};
+pub(crate) use clients::{count_or_off, rate, request_id_header};
 pub(crate) use files::{codings, media_types};
 pub(crate) use hooks::hook;
 pub(crate) use logs::{form, interval, keep_len, rotate_size};

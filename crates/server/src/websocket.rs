@@ -21,8 +21,10 @@ use http::websocket::{
     Closing, ClosingEvent, DeflateAgreement, InvalidCloseCode, MessageEncoder, MessageKind, Opcode,
     write_close, write_control, write_message_header,
 };
+use ipc::stats::EventLoopStats;
 
 use crate::exchange::stream::{CLIENT_GONE, StreamShared};
+use crate::fork;
 use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::response::{Parts, Piece, ReplyMemory};
 use crate::sync::lock;
@@ -47,6 +49,8 @@ pub struct WebSocketChannel {
     /// Its name in events of the loop.
     key: u64,
     deflate: Option<DeflateAgreement>,
+    /// Until the connection has ended.
+    permit: Mutex<Option<WebSocketPermit>>,
     state: Mutex<ChannelState>,
     /// The event loop's alone.
     outgoing: Mutex<Outgoing>,
@@ -135,6 +139,33 @@ pub enum SendFault {
     Code(InvalidCloseCode),
 }
 
+/// A place among the WebSocket connections that may be open, from the handshake to the end of the connection.
+pub(crate) struct WebSocketPermit {
+    stats: &'static EventLoopStats,
+}
+
+impl WebSocketPermit {
+    /// A place, if one is free. The event loop alone takes places, and any thread gives one back: a count that is below
+    /// the bound here is not above it a moment later.
+    pub(crate) fn take(stats: &'static EventLoopStats, max: Option<usize>) -> Option<Self> {
+        if max.is_some_and(|max| stats.websockets.count() >= max as u64) {
+            stats.websockets_refused.add_from_any();
+            return None;
+        }
+        stats.websockets.add_from_any();
+        Some(Self { stats })
+    }
+}
+
+impl Drop for WebSocketPermit {
+    fn drop(&mut self) {
+        // The counters are shared with a child that the application has forked, whose copy of this is no place.
+        if !fork::is_child() {
+            self.stats.websockets.take_from_any();
+        }
+    }
+}
+
 impl WebSocketChannel {
     pub(crate) fn new(
         stream: Arc<StreamShared>,
@@ -143,8 +174,10 @@ impl WebSocketChannel {
         deflate: Option<DeflateAgreement>,
         inbox: Arc<LoopInbox>,
         key: u64,
+        permit: Option<WebSocketPermit>,
     ) -> Self {
         Self {
+            permit: Mutex::new(permit),
             stream,
             memory,
             inbox,
@@ -409,6 +442,7 @@ impl WebSocketChannel {
 
     /// Driver: the connection is gone, and nothing more is sent.
     pub(crate) fn lost(&self) {
+        self.leave();
         self.stream.abandon(CLIENT_GONE, &self.memory);
         self.end(ABNORMAL, "");
     }
@@ -416,6 +450,11 @@ impl WebSocketChannel {
     fn end(&self, code: u16, reason: &str) {
         self.state().end(code, reason);
         self.event();
+    }
+
+    /// The connection has ended: another one may be opened, whatever its application still does.
+    pub(crate) fn leave(&self) {
+        drop(lock(&self.permit).take());
     }
 
     /// Driver: the application has had its time to end.

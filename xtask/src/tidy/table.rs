@@ -44,6 +44,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("websocket", "loop_inbox", "an event loop hears of messages"),
     ("websocket", "sync", "one way to lock"),
     (
+        "websocket",
+        "fork",
+        "a forked child has copies of the places that connections take",
+    ),
+    (
         "exchange",
         "blocking_pool",
         "the file of a body is closed where its disk may be waited for",

@@ -2,7 +2,7 @@
 //!
 //! Takes a status, gives text that fits into 80 columns as long as the names in it do.
 
-use ipc::stats::HandshakeTotals;
+use ipc::stats::{EventLoopFigures, HandshakeTotals};
 use present::{Table, broken, thousands};
 use supervisor::control::Status;
 use supervisor::control::status::{
@@ -273,7 +273,7 @@ fn event_loops(processes: &[ProcessStatus]) -> Table {
             "INSIDE",
             all().map(|(_, one)| of(one.inside, one.inside_max)),
         )
-        .numbers("SOCKETS", all().map(|(_, one)| count(one.websockets)))
+        .numbers("SOCKETS", all().map(|(_, one)| sockets(one)))
         .numbers("LAG", all().map(|(_, one)| milliseconds(one.lag_ns)))
         .numbers(
             "BUSY",
@@ -294,6 +294,16 @@ fn event_loops(processes: &[ProcessStatus]) -> Table {
             }),
         );
     table
+}
+
+/// `31/10k`; `31` without a bound.
+fn sockets(one: &EventLoopFigures) -> String {
+    let open = count(one.websockets);
+    match one.websockets_max {
+        0 => open,
+        max if max % 1000 == 0 => format!("{open}/{}k", thousands(max / 1000)),
+        max => format!("{open}/{}", thousands(max)),
+    }
 }
 
 /// `12/1,000`

@@ -131,6 +131,12 @@ settings! {
     /// The error log names the request and the innermost line of the application, and again after 1 s and 10 s.
     slow_step in Asgi { placeholder: "DURATION", default: "100ms" }
         = text("a duration from 1ms to 24h (as `250ms`), or `off`", parse::run_time) => config.asgi.slow_step;
+    /// Maximum number of open WebSocket connections of each process, or off
+    /// Handshakes under way count. Beyond it a handshake gets 503, before the application runs. A connection counts
+    /// until it is closed. `connections_max` bounds those over HTTP/1.1 as well; over HTTP/2 one connection may carry many.
+    ws_max in Asgi { placeholder: "N", default: "10000" }
+        = text("a count from 1 to 10000000, or `off`", parse::count_or_off)
+        => config.asgi.websocket.open_max;
     /// Maximum size of a message of a WebSocket client
     /// A compressed message counts with its size after decompression. A larger one closes the connection with code
     /// 1009.
@@ -612,7 +618,7 @@ settings! {
     /// do not count. Of a client that such a proxy names, requests that are under way count instead; the next one
     /// gets 429. Connections on unix sockets do not count. Each process counts for itself.
     client_connections_max in Sharing { placeholder: "N", default: "off" }
-        = text("a count from 1 to 10000000, or `off`", parse::client_connections)
+        = text("a count from 1 to 10000000, or `off`", parse::count_or_off)
         => config.listen.client_connections_max;
     /// Leading bits of an IPv4 address that identify a client
     client_prefix_v4 in Sharing { placeholder: "BITS", default: "32" }

@@ -43,8 +43,8 @@ pub(crate) struct RouteRateTable {
 
 impl Structure for RouteRateTable {}
 
-/// Connections of one client; `None`: no bound.
-pub(crate) fn client_connections(text: &str) -> Result<Option<usize>, Hint> {
+/// A number of connections; `None`: no bound.
+pub(crate) fn count_or_off(text: &str) -> Result<Option<usize>, Hint> {
     let count = or_off(text, Unit::Count, 1..=10_000_000, NO_BOUND)?;
     Ok(count.map(|count| count as usize))
 }

@@ -23,6 +23,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("asgi_http_spec", "2.5"),
     ("disconnect_cancel", "true"),
     ("slow_step", "2s"),
+    ("ws_max", "off"),
     ("ws_max_size", "1M"),
     ("ws_ping_interval", "7s"),
     ("ws_ping_timeout", "8s"),

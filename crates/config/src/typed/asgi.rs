@@ -44,6 +44,8 @@ defaults! {
     /// Bounds and times of WebSocket connections.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct WebSocketConfig {
+        /// Open connections of a process, and handshakes under way; `None`: no bound.
+        pub open_max: Option<usize> = Some(10_000),
         /// Bytes of a message of the client, inflated.
         pub message_bytes_max: usize = 16 << 20,
         /// A client that sends nothing for so long is asked for a sign of life; `None`: never.

@@ -418,8 +418,12 @@ numbers! {
         gauge inside,
         /// Gauge: most requests that may be inside.
         gauge inside_max,
-        /// Gauge: WebSocket connections.
+        /// Gauge: open WebSocket connections, and handshakes under way.
         gauge websockets,
+        /// Gauge: most that may be open; 0: no bound.
+        gauge websockets_max,
+        /// Handshakes refused because so many were open.
+        sum websockets_refused,
         /// Steps of requests that have blocked the loop for longer than `slow_step`.
         sum slow_steps,
         /// Times that requests had to wait outside because the loop did not keep up.

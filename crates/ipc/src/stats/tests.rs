@@ -500,6 +500,31 @@ fn the_status_page_shows_certificates_and_handshakes() {
     assert_eq!(page["certificates"][0]["last_fault"], "refused");
 }
 
+#[test]
+fn the_page_shows_what_websockets_are_open_and_what_was_refused() {
+    let process = |open, refused| {
+        let stats = Stats::new(&app()).unwrap();
+        let event_loop = stats.event_loop;
+        event_loop.inside_max.set(1000);
+        event_loop.websockets_max.set(50);
+        event_loop.websockets.set(open);
+        for _ in 0..refused {
+            event_loop.websockets_refused.add_from_any();
+        }
+        stats.snapshot()
+    };
+    let mut total = process(31, 2).without_gauges();
+    total.add(&process(40, 3));
+    total.add(&process(9, 0));
+    let page = total.page(json!({}), json!([]), &[]);
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    let figure = |name: &str| page["event_loop"][name].as_u64();
+    // Those of a process that has ended are open no longer.
+    assert_eq!(figure("websockets"), Some(49));
+    assert_eq!(figure("websockets_max"), Some(100));
+    assert_eq!(figure("websockets_refused"), Some(5));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

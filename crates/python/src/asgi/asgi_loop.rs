@@ -468,20 +468,33 @@ impl AsgiLoop {
         }
     }
 
-    fn begin(&self, this: &Bound<'_, Self>, begun: LoopAssignment) -> PyResult<()> {
-        let py = this.py();
-        let exchange = &begun.assignment.exchange;
-        let (kind, subprotocols) = match asked(exchange.head()) {
-            Ok(None) => (ProtocolKind::Http, None),
-            Ok(Some(handshake)) => (ProtocolKind::WebSocket, Some(handshake)),
+    /// Lets an exchange go on to its application, unless it is a WebSocket handshake that is answered here.
+    fn admit(&self, begun: LoopAssignment) -> Option<(ProtocolKind, LoopAssignment)> {
+        let asked = asked(begun.assignment.exchange.head());
+        let kind = match asked {
+            Ok(None) => return Some((ProtocolKind::Http, begun)),
+            Ok(Some(_)) => ProtocolKind::WebSocket,
             Err(fault) => {
-                let mut worker = self.worker();
-                worker.refuse_handshake(begun, fault);
-                worker.leave();
-                return Ok(());
+                self.worker().refuse_handshake(begun, fault);
+                return None;
             }
         };
-        let subprotocols = subprotocols.as_ref().map(Handshake::subprotocols);
+        let admitted = self.worker().admit_websocket(begun);
+        admitted.map(|admitted| (kind, admitted))
+    }
+
+    fn begin(&self, this: &Bound<'_, Self>, begun: LoopAssignment) -> PyResult<()> {
+        let py = this.py();
+        let Some((kind, begun)) = self.admit(begun) else {
+            self.worker().leave();
+            return Ok(());
+        };
+        let exchange = &begun.assignment.exchange;
+        let handshake = match kind {
+            ProtocolKind::Http => None,
+            ProtocolKind::WebSocket => asked(exchange.head()).ok().flatten(),
+        };
+        let subprotocols = handshake.as_ref().map(Handshake::subprotocols);
         let app = self.worker().app_of(&begun);
         let application = self.applications.of(app);
         let scope = application.scopes().build(py, exchange, subprotocols);

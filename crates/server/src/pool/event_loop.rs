@@ -41,6 +41,7 @@ use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::loop_load::LoopAwaited;
 use crate::queue::{DequeueReason, Parker, Polled};
 use crate::sync::invariant;
+use crate::websocket::WebSocketPermit;
 pub use websockets::WebSocketAssignment;
 
 /// A loop for which what is ready waits longer does not keep up.
@@ -87,6 +88,8 @@ pub struct LoopAssignment {
     pub assignment: Assignment,
     /// Index of its pool.
     pool: usize,
+    /// Of a WebSocket handshake that may go on.
+    permit: Option<WebSocketPermit>,
 }
 
 /// What there is for a loop to begin.
@@ -151,8 +154,11 @@ impl LoopWorker {
         let first = own.first().expect("each application has a pool");
         let workers = &first.responder.pool.workers;
         let before = workers.fetch_add(1, Ordering::Relaxed);
-        let stats = &first.responder.pool.shared.stats;
-        stats.event_loop.inside_max.set(bounds.max as u64);
+        let shared = &first.responder.pool.shared;
+        let stats = shared.stats.event_loop;
+        stats.inside_max.set(bounds.max as u64);
+        let websockets_max = shared.config.asgi.websocket.open_max.unwrap_or(0);
+        stats.websockets_max.set(websockets_max as u64);
         Ok(Self {
             pools: own,
             next: 0,
@@ -337,6 +343,7 @@ impl LoopWorker {
             key,
             assignment,
             pool,
+            permit: None,
         }
     }
 
@@ -344,7 +351,6 @@ impl LoopWorker {
         let free = self.allowed().saturating_sub(self.inside);
         let stats = self.stats();
         stats.inside.set(self.inside as u64);
-        stats.websockets.set(self.websockets as u64);
         for pool in &self.pools {
             pool.responder.pool.queue.set_free(free);
         }
@@ -381,11 +387,25 @@ impl LoopWorker {
     }
 
     /// Answers with a response of the server's own.
-    pub fn answer(&mut self, mut answered: LoopAssignment, reply: Reply) {
+    pub fn answer(&mut self, answered: LoopAssignment, reply: Reply) {
+        self.answer_for(answered, reply, None);
+    }
+
+    /// Answers likewise; with a cause the request was refused for it.
+    fn answer_for(
+        &mut self,
+        mut answered: LoopAssignment,
+        reply: Reply,
+        cause: Option<&'static str>,
+    ) {
         let responder = &mut self.pools[answered.pool].responder;
         let assignment = &mut answered.assignment;
         unobserve(assignment);
         let ended = responder.respond(assignment, reply);
+        let record = &mut assignment.exchange.record;
+        if let Some(cause) = cause.filter(|_| record.ending == Ending::Complete) {
+            record.end_as(Ending::Refused, cause);
+        }
         responder.pool.count_ended(&assignment.exchange);
         responder.end(answered.assignment, ended);
     }

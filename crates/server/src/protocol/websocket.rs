@@ -219,6 +219,8 @@ impl WebSocketSession {
     }
 
     fn end(&mut self, now: Stamp, is_lost: bool) {
+        // Before the client can see the end, and come again.
+        self.channel.leave();
         let due = now.plus(self.config.close_timeout);
         self.stage = SessionStage::Over { due, is_lost };
         (self.input, self.message) = (Vec::new(), Vec::new());

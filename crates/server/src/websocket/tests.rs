@@ -6,7 +6,36 @@ use crate::tests::memory;
 
 fn channel() -> WebSocketChannel {
     let inbox = Arc::new(LoopInbox::new().unwrap());
-    WebSocketChannel::new(Arc::default(), memory(), None, None, inbox, 7)
+    WebSocketChannel::new(Arc::default(), memory(), None, None, inbox, 7, None)
+}
+
+#[test]
+fn a_connection_gives_its_place_back_once() {
+    let stats: &'static EventLoopStats = Box::leak(Box::default());
+    let take = || WebSocketPermit::take(stats, Some(2));
+    let with = |permit| {
+        let inbox = Arc::new(LoopInbox::new().unwrap());
+        WebSocketChannel::new(Arc::default(), memory(), None, None, inbox, 7, permit)
+    };
+    let (one, two) = (with(take()), with(take()));
+    assert!(take().is_none() && take().is_none());
+    assert!(WebSocketPermit::take(stats, None).is_some());
+    assert_eq!(
+        (stats.websockets.count(), stats.websockets_refused.count()),
+        (2, 2)
+    );
+    // Its close frame may wait for room; the driver says when it is over.
+    one.close(1000, "").unwrap();
+    assert_eq!(stats.websockets.count(), 2);
+    one.leave();
+    one.lost();
+    assert_eq!(stats.websockets.count(), 1);
+    two.lost();
+    drop((one, two));
+    assert_eq!(stats.websockets.count(), 0);
+    // No driver has ever seen it.
+    drop(with(take()));
+    assert_eq!(stats.websockets.count(), 0);
 }
 
 fn unsent(channel: &WebSocketChannel) -> Vec<u8> {

@@ -63,6 +63,7 @@ fn process(slot: usize, generation: u64, state: State) -> ProcessStatus {
             inside: 120,
             inside_max: 1_000,
             websockets: 31,
+            websockets_max: 10_000,
             slow_steps: 2,
             held_back: 12_000,
             anyio_running: 40,
@@ -223,11 +224,28 @@ POOL          THREADS  RUN  IDLE  WAITING  STATE          DONE  REFUSED  EXPIRED
 8.0.slow     4 of 1:8    1     3        0  overloaded  197,000       15        7
 
 LOOP     INSIDE  SOCKETS         LAG  BUSY  SLOW    HELD  ANYIO      EXECUTOR
-8.0   120/1,000       31  1,234.5 ms  87 %     2  12,000  40/40 +17  1/6
+8.0   120/1,000   31/10k  1,234.5 ms  87 %     2  12,000  40/40 +17  1/6
 ";
     let table = table(&status());
     assert!(table == expect, "{table}");
     check_width(&table);
+}
+
+#[test]
+fn a_bound_of_sockets_is_short() {
+    for (open, max, expect) in [
+        (3, 0, "3"),
+        (3, 2_500, "3/2,500"),
+        (9_876, 10_000, "9,876/10k"),
+        (1_234_567, 2_000_000, "1,234,567/2,000k"),
+    ] {
+        let figures = EventLoopFigures {
+            websockets: open,
+            websockets_max: max,
+            ..EventLoopFigures::default()
+        };
+        assert_eq!(sockets(&figures), expect);
+    }
 }
 
 #[test]

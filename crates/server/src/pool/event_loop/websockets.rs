@@ -17,12 +17,16 @@ use crate::fault::Fault;
 use crate::pool::Assignment;
 use crate::response::{Encoding, Parts, ResponseHead};
 use crate::sync::invariant;
-use crate::websocket::WebSocketChannel;
+use crate::websocket::{WebSocketChannel, WebSocketPermit};
 
 /// Code of a close frame where the application has ended without one.
 const NORMAL: u16 = 1000;
 /// Code of a close frame where the application has failed.
 const INTERNAL_ERROR: u16 = 1011;
+/// Why a handshake is refused.
+const TOO_MANY: &str = "as many WebSocket connections are open as may be (ws_max)";
+/// When its client is to come back: these connections live long, and a second would often be too short.
+const RETRY_AFTER_SECS: u32 = 10;
 
 /// A WebSocket connection whose handshake was accepted.
 pub struct WebSocketAssignment {
@@ -34,6 +38,18 @@ pub struct WebSocketAssignment {
 }
 
 impl LoopWorker {
+    /// Lets a WebSocket handshake go on to its application, or answers with 503 where too many connections are open.
+    pub fn admit_websocket(&mut self, mut asking: LoopAssignment) -> Option<LoopAssignment> {
+        let max = self.websocket_config().open_max;
+        if let Some(permit) = WebSocketPermit::take(self.stats(), max) {
+            asking.permit = Some(permit);
+            return Some(asking);
+        }
+        let reply = Reply::refusal(503, Some(RETRY_AFTER_SECS));
+        self.answer_for(asking, reply, Some(TOO_MANY));
+        None
+    }
+
     /// Bounds and times of WebSocket connections.
     pub fn websocket_config(&self) -> WebSocketConfig {
         self.pools[0].responder.pool.shared.config.websocket()
@@ -59,6 +75,7 @@ impl LoopWorker {
             deflate,
             Arc::clone(&self.inbox),
             accepted.key,
+            accepted.permit.take(),
         ));
         let (mut parts, mut head) = (Parts::default(), None);
         match encoding {
@@ -86,12 +103,14 @@ impl LoopWorker {
             start.head = head;
             start.websocket = Some(Arc::clone(&channel));
             if pending.push(parts).is_err() {
+                channel.leave();
                 return Err(accepted);
             }
         }
         if stream.ownership.pass_to_driver().is_err() {
             // The driver has answered in its place, or its client is gone.
             drop(stream.pending().withdraw());
+            channel.leave();
             return Err(accepted);
         }
         self.inside -= 1;
@@ -150,7 +169,6 @@ impl LoopWorker {
             "a WebSocket leaves a loop that has none"
         );
         self.websockets -= 1;
-        self.stats().websockets.set(self.websockets as u64);
     }
 
     /// Answers with the response of the server's own for this status.
