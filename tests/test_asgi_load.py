@@ -16,7 +16,8 @@ from raw import request
 from serving import APPS, LOOPS, tables, until
 from supervising import Supervised
 
-# `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop for long.
+# `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop for long,
+# `/compute` one that uses all of a processor in steps that nobody notices.
 APP = """
 import asyncio
 import threading
@@ -28,6 +29,7 @@ import anyio.to_thread
 gate = asyncio.Event()
 door = threading.Event()
 inside = 0
+most = 0
 
 
 async def hinder():
@@ -37,17 +39,26 @@ async def hinder():
         await asyncio.sleep(0)
 
 
+async def compute():
+    while not Path("enough").exists():
+        until = time.perf_counter() + 0.001
+        while time.perf_counter() < until:
+            pass
+        await asyncio.sleep(0)
+
+
 async def background():
     with open("fifo") as fifo:
         fifo.read()
 
 
 async def app(scope, receive, send):
-    global inside, task
+    global inside, most, task
     if scope["type"] == "lifespan":
         raise ValueError("no lifespan")
     path = scope["path"]
     inside += 1
+    most = max(most, inside)
     if path == "/wait":
         await gate.wait()
     elif path == "/open":
@@ -55,6 +66,11 @@ async def app(scope, receive, send):
         door.set()
     elif path == "/hinder":
         task = asyncio.create_task(hinder())
+    elif path == "/compute":
+        task = asyncio.create_task(compute())
+    elif path == "/pause":
+        most = inside
+        await asyncio.sleep(0.1)
     elif path == "/burn":
         time.sleep(0.01)
     elif path == "/block":
@@ -68,7 +84,7 @@ async def app(scope, receive, send):
         await anyio.to_thread.run_sync(door.wait)
     elif path == "/executor":
         await asyncio.to_thread(door.wait)
-    body = str(inside).encode()
+    body = str(most if path == "/pause" else inside).encode()
     inside -= 1
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": body})
@@ -117,6 +133,39 @@ def test_no_more_begin_while_the_loop_is_behind(loaded: Callable[..., Supervised
     assert until(lambda: event_loop(server)["lag_ns"] < 20_000_000)
     assert server.ask("/open").status == 200
     assert [client.reply().status for client in clients] == [200] * 7
+    for client in clients:
+        client.sock.close()
+
+
+def test_no_more_begin_while_the_loop_uses_all_of_a_processor(
+    loaded: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    server = loaded("--asgi-concurrency", "2:50", "--queue-target", "20s", toml=OPEN)
+
+    def most_inside() -> int:
+        clients = [server.connect() for _ in range(8)]
+        for client in clients:
+            client.send(request("GET", "/pause"))
+        found = max(int(client.reply().text) for client in clients)
+        for client in clients:
+            client.sock.close()
+        return found
+
+    assert server.ask("/compute").status == 200
+    # It is saturated once it was seen to be, for a second: longer than one late look holds requests back.
+    assert until(lambda: [most_inside() for _ in range(3)] == [2] * 3)
+    clients = [server.connect() for _ in range(52)]
+    for client in clients:
+        client.send(request("GET", "/wait"))
+    assert until(lambda: waiting_len(server) == 50)
+    assert event_loop(server)["inside"] == 2
+    assert event_loop(server)["held_back"] > 0
+    (tmp_path / "enough").touch()
+    # It has time again: as many as may be are inside.
+    assert until(lambda: waiting_len(server) == 2)
+    assert event_loop(server)["inside"] == 50
+    assert server.ask("/open").status == 200
+    assert [client.reply().status for client in clients] == [200] * 52
     for client in clients:
         client.sock.close()
 

@@ -1,10 +1,11 @@
 //! How well an event loop keeps up: how long what is ready waits for it, and how busy its thread is.
 //!
 //! The wait is measured where the loop looks: from a wake-up, or from the moment at which the loop was to look again,
-//! to the look. It needs no timer, and whoever asks while the loop hangs sees the wait so far.
+//! to the look. It needs no timer, and whoever asks while the loop hangs sees the wait so far. Every window says as well
+//! whether the thread had something to do nearly all the time: then more requests inside could only wait there.
 
 use std::fs;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ipc::stats::EventLoopStats;
@@ -14,6 +15,10 @@ use crate::sync::lock;
 
 /// How often what was measured is told.
 const WINDOW: Nanos = Nanos(1_000_000_000);
+/// A loop whose thread runs, or waits for a processor, for as much of a window is saturated.
+const SATURATED_PERMILLE: u64 = 950;
+/// It no longer is once this much is enough: between the two, the number of requests inside would swing.
+const RELIEVED_PERMILLE: u64 = 850;
 
 /// Measures one event loop.
 #[derive(Debug, Default)]
@@ -23,6 +28,8 @@ pub(crate) struct LoopLoad {
     longest: AtomicU64,
     /// The kernel's number of the loop's thread; 0 before it runs.
     thread: AtomicU32,
+    /// In the last window the thread had something to do nearly all the time.
+    is_saturated: AtomicBool,
     window: Mutex<Window>,
 }
 
@@ -33,11 +40,19 @@ pub struct LoopAwaited(
     Arc<AtomicU64>,
 );
 
-/// Since when is measured, and the processor time of the thread until then.
+/// Since when is measured, and of the loop's thread the number and the times until then.
 #[derive(Debug, Default)]
 struct Window {
     began: Stamp,
-    cpu: Nanos,
+    thread: u32,
+    times: ThreadTimes,
+}
+
+/// How long a thread has run, and how long it has waited for a processor.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThreadTimes {
+    ran: Nanos,
+    waited: Nanos,
 }
 
 impl LoopLoad {
@@ -63,6 +78,11 @@ impl LoopLoad {
         self.awaited.clone()
     }
 
+    /// Whether the thread had something to do nearly all the time, as of the last window.
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.is_saturated.load(Ordering::Relaxed)
+    }
+
     /// Tells the counters what there is to tell now.
     pub(crate) fn publish(&self, counters: &EventLoopStats, now: Stamp) {
         let waits = self.awaited.so_far(now);
@@ -75,16 +95,37 @@ impl LoopLoad {
             }
             return;
         }
-        let cpu = thread_cpu(self.thread.load(Ordering::Relaxed));
-        let had = cpu.0.saturating_sub(window.cpu.0);
-        let busy_permille = match window.began {
-            Stamp::ZERO => 0,
-            _ => (u128::from(had) * 1_000 / u128::from(span.0)).min(1_000) as u64,
+        let thread = self.thread.load(Ordering::Relaxed);
+        let times = ThreadTimes::of(thread);
+        // What the thread did before the loop ran is not the loop's.
+        if thread != 0 && window.thread == thread {
+            let share = |until: Nanos, from: Nanos| {
+                let part = u128::from(until.0.saturating_sub(from.0));
+                (part * 1_000 / u128::from(span.0)).min(1_000) as u64
+            };
+            let ran = share(times.ran, window.times.ran);
+            let waited = share(times.waited, window.times.waited);
+            counters.busy_permille.set(ran);
+            self.judge(ran + waited);
+        }
+        *window = Window {
+            began: now,
+            thread,
+            times,
         };
-        *window = Window { began: now, cpu };
-        counters.busy_permille.set(busy_permille);
         let longest = self.longest.swap(0, Ordering::Relaxed);
         counters.lag_ns.set(longest.max(waits.0));
+    }
+
+    /// The thread had something to do for so much of the last window. One that waits for a processor which others use is
+    /// as saturated as one that has it.
+    fn judge(&self, permille: u64) {
+        let least = match self.is_saturated() {
+            true => RELIEVED_PERMILLE,
+            false => SATURATED_PERMILLE,
+        };
+        let is_saturated = permille >= least;
+        self.is_saturated.store(is_saturated, Ordering::Relaxed);
     }
 }
 
@@ -121,12 +162,20 @@ impl LoopAwaited {
     }
 }
 
-/// Processor time of a thread of this process.
-fn thread_cpu(thread: u32) -> Nanos {
-    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
-    let text = text.unwrap_or_default();
-    let first = text.split(' ').next().and_then(|text| text.parse().ok());
-    Nanos(first.unwrap_or(0))
+impl ThreadTimes {
+    /// Of a thread of this process; zero where there is none.
+    fn of(thread: u32) -> Self {
+        let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
+        let text = text.unwrap_or_default();
+        let mut times = text
+            .split_whitespace()
+            .map(|text| text.parse().unwrap_or(0));
+        let mut next = || Nanos(times.next().unwrap_or(0));
+        Self {
+            ran: next(),
+            waited: next(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +211,34 @@ mod tests {
         assert_eq!(counters.lag_ns.count(), 600);
         load.publish(&counters, now.plus(Nanos(2 * WINDOW.0)));
         assert_eq!(counters.lag_ns.count(), 0);
+    }
+
+    #[test]
+    fn a_saturated_loop_is_relieved_only_far_below() {
+        let load = LoopLoad::default();
+        let judged = |permille| {
+            load.judge(permille);
+            load.is_saturated()
+        };
+        let shares = [949, 950, 1_000, 850, 849, 949];
+        let expected = [false, true, true, true, false, false];
+        assert_eq!(shares.map(judged), expected);
+    }
+
+    #[test]
+    fn what_the_thread_did_before_the_loop_ran_does_not_count() {
+        let counters = EventLoopStats::default();
+        let load = LoopLoad::default();
+        let now = telemetry::now();
+        load.publish(&counters, now);
+        let until = now.plus(Nanos::from_ms(20));
+        while telemetry::now() < until {}
+        load.set_thread();
+        // The whole of the thread's time would be nearly all of so short a window.
+        load.window.lock().unwrap().began = Stamp(now.0 - WINDOW.0);
+        load.publish(&counters, now);
+        assert_eq!(counters.busy_permille.count(), 0);
+        assert!(!load.is_saturated());
     }
 
     #[test]

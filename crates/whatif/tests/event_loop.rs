@@ -146,6 +146,22 @@ fn a_loop_that_does_not_keep_up_takes_fewer() {
 }
 
 #[test]
+fn a_loop_that_is_busy_all_the_time_takes_fewer() {
+    let mut setting = on_loop(100);
+    setting.event_loop.concurrency.min = 2;
+    // Two requests keep the loop busy in steps of 1 ms, until 3 s, and no look waits for long.
+    let mut all = vec![request(1, 1_500, 1_500, 1_500); 2];
+    let short = |at_ms| request(at_ms, 20, 2, 2);
+    all.extend([short(501), short(2_001), short(2_501)]);
+    let (traces, _) = simulated(&setting, &all);
+    let began = |number: usize| (traces[number].started.0 - ms(1).0) / 1_000_000;
+    // Before a window was seen to be full, one more may begin. The others wait until one of the two has ended.
+    assert!((500..=510).contains(&began(2)), "{}", began(2));
+    assert!((2_990..=3_010).contains(&began(3)), "{}", began(3));
+    assert!((2_990..=3_010).contains(&began(4)), "{}", began(4));
+}
+
+#[test]
 fn each_process_has_a_loop_of_its_own() {
     let setting = Setting {
         processes: 2,

@@ -100,9 +100,9 @@ settings! {
         [EventLoopKind::Auto, EventLoopKind::Asyncio, EventLoopKind::Uvloop]
     ) => config.asgi.event_loop;
     /// Requests inside the ASGI applications of a process, MIN:MAX or one number
-    /// Beyond MIN, requests begin only while the event loop keeps up: while what is ready waits for less than 20 ms. More
-    /// requests wait in the queue of their pool, where `queue_timeout` and priorities apply. Those with the class
-    /// `health` always begin. A request counts until its task ends.
+    /// Beyond MIN, requests begin only while the event loop keeps up: while what is ready waits for less than 20 ms, and
+    /// the loop uses less than 95 % of a processor. More requests wait in the queue of their pool, where `queue_timeout`
+    /// and priorities apply. Those with the class `health` always begin. A request counts until its task ends.
     asgi_concurrency in Asgi { placeholder: "MIN:MAX", default: "100:1000" }
         = text(CONCURRENCY, parse::concurrency) => config.asgi.concurrency;
     /// Receive request bodies whole before the ASGI application begins

@@ -59,7 +59,8 @@ pub struct LoopWorker {
     /// Exchanges whose tasks have not ended.
     inside: usize,
     bounds: Concurrency,
-    /// What is ready has waited for the loop for too long, at one of its last looks.
+    /// What is ready has waited for the loop for too long, at one of its last looks, or the thread of the loop has
+    /// nearly no time left.
     is_behind: bool,
     behind_until: Stamp,
     /// WebSocket connections that were accepted and whose tasks have not ended.
@@ -192,7 +193,7 @@ impl LoopWorker {
             self.behind_until = now.plus(BEHIND_FOR);
         }
         let was_behind = self.is_behind;
-        self.is_behind = now < self.behind_until;
+        self.is_behind = now < self.behind_until || self.inbox.load.is_saturated();
         if self.is_behind != was_behind {
             self.set_free();
         }

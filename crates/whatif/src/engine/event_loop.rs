@@ -22,6 +22,12 @@ use super::pool::Work;
 const LAG_MAX: Nanos = Nanos::from_ms(20);
 /// How long that holds.
 const BEHIND_FOR: Nanos = Nanos::from_ms(100);
+/// Windows in which the server measures how busy a loop is.
+const WINDOW: Nanos = Nanos::from_secs(1);
+/// A loop that is busy for as much of a window does not keep up from then on.
+const SATURATED: Nanos = Nanos::from_ms(950);
+/// Until it is busy for less of one.
+const RELIEVED: Nanos = Nanos::from_ms(850);
 /// When a loop that does not keep up looks again.
 const LOOK_DELAY: Nanos = Nanos::from_ms(10);
 /// Requests that begin in one look.
@@ -49,6 +55,7 @@ pub(super) struct EventLoop {
     /// When a sleeping loop wakes, or a delayed look is due.
     look_at: Stamp,
     behind_until: Stamp,
+    load: LoopBusy,
     /// Requests that this look has begun.
     begun: usize,
     stopped: Option<Stamp>,
@@ -60,10 +67,22 @@ enum Callback {
     Step(u32),
 }
 
+/// A step, with all that it takes of the loop.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     task: u32,
     ends: Stamp,
+    took: Nanos,
+}
+
+/// How busy the loop is, in windows one after another. A step counts where it ends, and for no more than one window: the
+/// look behind a longer one finds a loop that does not keep up.
+#[derive(Clone, Copy, Debug, Default)]
+struct LoopBusy {
+    /// Number of the window.
+    window: u64,
+    busy: Nanos,
+    is_saturated: bool,
 }
 
 /// A request inside the loop.
@@ -119,6 +138,7 @@ impl EventLoop {
             called: None,
             look_at: Stamp::NEVER,
             behind_until: Stamp::ZERO,
+            load: LoopBusy::default(),
             begun: 0,
             stopped: None,
         }
@@ -199,6 +219,7 @@ impl EventLoop {
     pub(super) fn step(&mut self, now: Stamp) -> LoopEvent {
         // What ends at a moment ends before anything else of that moment.
         if let Some(running) = self.running.take_if(|running| running.ends <= now) {
+            self.load.add(now, running.took);
             return self.end_step(now, running.task);
         }
         if self.look_at <= now {
@@ -258,7 +279,7 @@ impl EventLoop {
     }
 
     fn allowed(&self, now: Stamp) -> usize {
-        match now < self.behind_until {
+        match now < self.behind_until || self.load.is_saturated {
             true => self.plan.concurrency.min,
             false => self.plan.concurrency.max,
         }
@@ -273,6 +294,7 @@ impl EventLoop {
         if waited > LAG_MAX {
             self.behind_until = now.plus(BEHIND_FOR);
         }
+        self.load.end_windows(now);
         self.begun = 0;
     }
 
@@ -289,7 +311,11 @@ impl EventLoop {
             false => took,
         };
         let ends = now.plus(took);
-        self.running = Some(Running { task: number, ends });
+        self.running = Some(Running {
+            task: number,
+            ends,
+            took,
+        });
         if !is_first {
             return LoopEvent::Moved;
         }
@@ -332,6 +358,30 @@ impl EventLoop {
             self.waiting.push(Reverse((at, self.turns, number)));
         }
         LoopEvent::Stepped { pool, took }
+    }
+}
+
+impl LoopBusy {
+    /// A step that took so long ends.
+    fn add(&mut self, now: Stamp, took: Nanos) {
+        self.end_windows(now);
+        self.busy = Nanos(self.busy.0.saturating_add(took.0));
+    }
+
+    /// Judges the windows that are over.
+    fn end_windows(&mut self, now: Stamp) {
+        let window = now.0 / WINDOW.0;
+        if window == self.window {
+            return;
+        }
+        let least = match self.is_saturated {
+            true => RELIEVED,
+            false => SATURATED,
+        };
+        // Nothing has ended in the ones between.
+        let is_last = window == self.window + 1;
+        self.is_saturated = is_last && self.busy >= least;
+        (self.window, self.busy) = (window, Nanos::ZERO);
     }
 }
 
