@@ -206,7 +206,13 @@ WRONG = {
     "no-dict": "TypeError: an event must be a dict, not list",
     "no-type": "ValueError: an event must have a `type` that is a str",
     "type-no-str": "ValueError: an event must have a `type` that is a str",
-    "other-type": "ValueError: `websocket.accept` is no event that an HTTP request can be answered with",
+    "other-type": "ValueError: `websocket.accept` is no event that an HTTP request can be answered with: "
+    "this one takes `http.response.start`, `http.response.body`, `http.response.pathsend`, "
+    "`http.response.zerocopysend`",
+    # An extension for tests, which no server is to offer.
+    "debug": "ValueError: `http.response.debug` is no event that an HTTP request can be answered with: "
+    "this one takes `http.response.start`, `http.response.body`, `http.response.pathsend`, "
+    "`http.response.zerocopysend`",
     "body-first": "RuntimeError: `http.response.body` was sent before `http.response.start`",
     "no-status": "must be an integer from 200 to 999, not nothing",
     "status-text": "must be an integer from 200 to 999, not '200'",

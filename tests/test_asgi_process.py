@@ -375,6 +375,9 @@ def test_over_http_2(serve: Callable[..., Milepost], tmp_path: Path, authority: 
             "http.response.zerocopysend",
             "tls",
         ]
+        known = ("trailers", "early_hint")
+        known_text = "".join(f", `http.response.{name}`" for name in known).encode()
+        assert client.ask("/wrong?case=debug").body.endswith(b"zerocopysend`" + known_text)
         hinted = client.ask("/hint")
         assert hinted.interim == [(103, [("link", "</a.css>; rel=preload")])]
         assert client.ask("/stream?count=3").body == b"x" * 15

@@ -108,6 +108,7 @@ async def wrong(scope: Scope, receive: Receive, send: Send, query: dict[str, str
         "no-type": [{}],
         "type-no-str": [{"type": 3}],
         "other-type": [{"type": "websocket.accept"}],
+        "debug": [{"type": "http.response.debug", "info": {}}],
         "body-first": [{"type": "http.response.body", "body": b"x"}],
         "no-status": [{"type": "http.response.start"}],
         "status-text": [{"type": "http.response.start", "status": "200"}],

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-use http::FieldLines;
+use http::{FieldLines, Version};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -182,6 +182,28 @@ impl HttpRequest {
         })
     }
 
+    /// The events that it takes: those of its scope's extensions among them.
+    pub(super) fn known_events(&mut self) -> Vec<&'static str> {
+        let mut known = vec![
+            "http.response.start",
+            "http.response.body",
+            "http.response.pathsend",
+            "http.response.zerocopysend",
+        ];
+        if let Some(own) = self.response.assignment() {
+            let head = own.assignment.exchange.head();
+            let others = [
+                ("http.response.trailers", head.takes_trailers()),
+                (
+                    "http.response.early_hint",
+                    head.index.version == Version::Http2,
+                ),
+            ];
+            known.extend(others.iter().filter(|other| other.1).map(|other| other.0));
+        }
+        known
+    }
+
     /// Whether a `receive()` that waits has an event, once the client is gone.
     pub(super) fn has_event(&self) -> bool {
         self.body.is_given()
@@ -335,23 +357,21 @@ impl<'py> HttpEvent<'py> {
 }
 
 impl<'py> HttpSend<'py> {
-    /// Reads an event of this type.
-    pub(super) fn read(kind: &str, event: &Bound<'py, PyDict>) -> PyResult<Self> {
-        match kind {
-            "http.response.body" => read_body(event),
-            "http.response.start" => Ok(Self::Start(ResponseStart::read(event)?)),
-            "http.response.pathsend" => read_path(event),
-            "http.response.early_hint" => read_hint(event),
-            "http.response.zerocopysend" => read_span_event(event),
-            "http.response.trailers" => read_trailers_event(event),
-            other => Err(PyValueError::new_err(format!(
-                "`{other}` is no event that an HTTP request can be answered with"
-            ))),
-        }
+    /// Reads an event of this type; `None`: there is no such event.
+    pub(super) fn read(kind: &str, event: &Bound<'py, PyDict>) -> PyResult<Option<Self>> {
+        Ok(Some(match kind {
+            "http.response.body" => read_body(event)?,
+            "http.response.start" => Self::Start(ResponseStart::read(event)?),
+            "http.response.pathsend" => read_path(event)?,
+            "http.response.early_hint" => read_hint(event)?,
+            "http.response.zerocopysend" => read_span_event(event)?,
+            "http.response.trailers" => read_trailers_event(event)?,
+            _ => return Ok(None),
+        }))
     }
 }
 
-fn read_body<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
+pub(super) fn read_body<'py>(event: &Bound<'py, PyDict>) -> PyResult<HttpSend<'py>> {
     let py = event.py();
     let body = event.get_item(intern!(py, "body"))?;
     let body = body.map(|body| bytes_of(&body, "body", "http.response.body"));

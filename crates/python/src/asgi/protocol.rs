@@ -93,6 +93,17 @@ impl Protocol {
         })
     }
 
+    /// Says that there is no event of this type, and which ones there are.
+    pub(super) fn unknown(&mut self, kind: &str) -> String {
+        let (what, known) = match self {
+            Self::Http(request) => ("an HTTP request", request.known_events()),
+            Self::WebSocket(_) => ("a WebSocket connection", WebSocketSend::KNOWN.to_vec()),
+        };
+        let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
+        let known = known.join(", ");
+        format!("`{kind}` is no event that {what} can be answered with: this one takes {known}")
+    }
+
     pub(super) fn has_event(&self) -> bool {
         match self {
             Self::Http(request) => request.has_event(),
@@ -153,15 +164,15 @@ impl Protocol {
 }
 
 impl ProtocolKind {
-    /// Reads an event of the application.
+    /// Reads an event of the application; `None`: there is no such event.
     pub(super) fn read<'py>(
         self,
         kind: &str,
         event: &Bound<'py, PyDict>,
-    ) -> PyResult<ApplicationEvent<'py>> {
+    ) -> PyResult<Option<ApplicationEvent<'py>>> {
         Ok(match self {
-            Self::Http => ApplicationEvent::Http(HttpSend::read(kind, event)?),
-            Self::WebSocket => ApplicationEvent::WebSocket(WebSocketSend::read(kind, event)?),
+            Self::Http => HttpSend::read(kind, event)?.map(ApplicationEvent::Http),
+            Self::WebSocket => WebSocketSend::read(kind, event)?.map(ApplicationEvent::WebSocket),
         })
     }
 }

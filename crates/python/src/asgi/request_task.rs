@@ -486,8 +486,14 @@ impl RequestTask {
                 "an event must have a `type` that is a str",
             ));
         };
-        let send = own.kind.read(kind.to_cow()?.as_ref(), event)?;
+        let kind = kind.to_cow()?;
+        let send = own.kind.read(&kind, event)?;
         let mut state = own.state();
+        let Some(send) = send else {
+            let text = state.protocol.unknown(&kind);
+            drop(state);
+            return Err(PyValueError::new_err(text));
+        };
         let is_overdue = state.is_overdue;
         if send.may_end_exchange() {
             state.note_steps();

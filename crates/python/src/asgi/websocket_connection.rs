@@ -22,7 +22,7 @@ use server::websocket::{MessageSent, SendFault, WebSocketInput};
 use telemetry::{Ending, LoopFacts};
 
 use super::asgi_loop::AsgiLoop;
-use super::http_request::{HttpRequest, HttpSend, Sending, TaskEnd, bytes_of};
+use super::http_request::{HttpRequest, HttpSend, Sending, TaskEnd, bytes_of, read_body};
 use super::response::{ResponseStart, read_fields};
 use crate::wsgi::ObjectPiece;
 
@@ -329,24 +329,26 @@ impl WebSocketEvent {
 }
 
 impl<'py> WebSocketSend<'py> {
-    /// Reads an event of this type.
-    pub(super) fn read(kind: &str, event: &Bound<'py, PyDict>) -> PyResult<Self> {
-        match kind {
-            "websocket.send" => read_message(event),
-            "websocket.accept" => read_accept(event),
-            "websocket.close" => read_close(event),
+    pub(super) const KNOWN: [&'static str; 5] = [
+        "websocket.accept",
+        "websocket.send",
+        "websocket.close",
+        "websocket.http.response.start",
+        "websocket.http.response.body",
+    ];
+
+    /// Reads an event of this type; `None`: there is no such event.
+    pub(super) fn read(kind: &str, event: &Bound<'py, PyDict>) -> PyResult<Option<Self>> {
+        Ok(Some(match kind {
+            "websocket.send" => read_message(event)?,
+            "websocket.accept" => read_accept(event)?,
+            "websocket.close" => read_close(event)?,
             "websocket.http.response.start" => {
-                let start = ResponseStart::read(event)?;
-                Ok(Self::Response(HttpSend::Start(start)))
+                Self::Response(HttpSend::Start(ResponseStart::read(event)?))
             }
-            "websocket.http.response.body" => {
-                let body = HttpSend::read("http.response.body", event)?;
-                Ok(Self::Response(body))
-            }
-            other => Err(PyValueError::new_err(format!(
-                "`{other}` is no event that a WebSocket connection can be answered with"
-            ))),
-        }
+            "websocket.http.response.body" => Self::Response(read_body(event)?),
+            _ => return Ok(None),
+        }))
     }
 }
 
