@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frames import handshake
 from http2 import Http2
 
 from raw import Client, CutShort, request
@@ -618,6 +619,67 @@ def test_a_slow_request_is_logged_once_with_where_it_waits(serve: Callable[..., 
     assert "in waits" in server.errors and "await GATES[name].wait()" in server.errors
     # Tasks that it waits for are among it.
     assert "in nested" in server.errors and "in innermost" in server.errors
+
+
+HANDSHAKES = """
+import asyncio
+from pathlib import Path
+
+
+async def app(scope, receive, send):
+    if scope["type"] != "websocket":
+        raise ValueError("no lifespan")
+    await receive()
+    name = scope["path"][1:]
+    Path(name).touch()
+    if name == "deaf":
+        await asyncio.Event().wait()
+    elif name == "answers":
+        while not Path("answer").exists():
+            await asyncio.sleep(0.01)
+    else:
+        event = await receive()
+        Path(name).write_text(f"{event['type']} {event['code']}")
+    await send({"type": "websocket.accept"})
+    await receive()
+"""
+
+
+def test_unanswered_handshakes_are_refused_at_the_end_of_their_process(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    (tmp_path / "handshakes.py").write_text(HANDSHAKES)
+    flags = ("--ws-drain", "300ms", "--ws-close-timeout", "200ms", "--drain-timeout", "60s")
+    server = supervise(*flags, "--app-dir", str(tmp_path), app="handshakes:app")
+    clients = [server.connect() for _ in range(2)]
+    for client, name in zip(clients, ("hears", "deaf"), strict=True):
+        client.send(handshake(f"/{name}"))
+        assert until((server.folder / name).exists)
+    (old,) = server.pids()
+    server.done("reload")
+    for client in clients:
+        assert client.reply().status == 503
+        assert client.is_closed()
+    # Long before its drain timeout.
+    assert server.settled(1) != {old}
+    assert (server.folder / "hears").read_text() == "websocket.disconnect 1006"
+    assert server.stop() == 0
+    assert [" 503 " in line for line in server.lines] == [True] * 2
+    assert "Traceback" not in server.errors
+
+
+def test_a_handshake_that_is_answered_soon_survives_the_end_of_its_process(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    (tmp_path / "handshakes.py").write_text(HANDSHAKES)
+    server = supervise("--drain-timeout", "60s", "--app-dir", str(tmp_path), app="handshakes:app")
+    with server.connect() as client:
+        client.send(handshake("/answers"))
+        assert until((server.folder / "answers").exists)
+        server.done("reload")
+        (server.folder / "answer").touch()
+        assert client.head()[0] == 101
+    server.count()
 
 
 DESCRIPTORS = """

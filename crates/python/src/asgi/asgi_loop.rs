@@ -23,7 +23,7 @@ use telemetry::{Nanos, Stamp};
 use super::application::StartedApplications;
 use super::awaitable::Sent;
 use super::loop_calls::LoopCalls;
-use super::protocol::ProtocolKind;
+use super::protocol::{ProtocolKind, Unended};
 use super::request_task::RequestTask;
 use super::selector;
 use super::step_meter::OverlongStep;
@@ -86,6 +86,8 @@ struct LookState {
     is_full: bool,
     /// No exchange will come any more.
     is_closed: bool,
+    /// The process is about to end.
+    is_draining: bool,
     /// The loop looks whenever it selects.
     is_selecting: bool,
     /// When the threads of the application were counted last.
@@ -423,21 +425,48 @@ impl AsgiLoop {
         locked(&self.tasks).get(&key).map(|task| task.clone_ref(py))
     }
 
-    /// Has responses without an end of their own end, spread over the time that there is for it.
+    /// Has responses without an end of their own end, spread over the time that there is for it, and WebSocket handshakes
+    /// that are not answered soon.
     fn drain(&self, this: &Bound<'_, Self>) -> PyResult<()> {
-        let py = this.py();
-        let endless: Vec<u64> = {
+        if std::mem::replace(&mut locked(&self.look).is_draining, true) {
+            // Each pool says so.
+            return Ok(());
+        }
+        let unended: Vec<(u64, Unended)> = {
             let tasks = locked(&self.tasks);
-            let endless = tasks.iter().filter(|(_, task)| task.get().is_endless());
-            endless.map(|(key, _)| *key).collect()
+            let unended = tasks.iter();
+            let unended = unended.filter_map(|(key, task)| Some((*key, task.get().unended()?)));
+            unended.collect()
         };
-        let step_secs = self.websocket_config.drain.as_secs_f64() / endless.len().max(1) as f64;
-        let end = this.getattr(intern!(py, "end_stream"))?;
-        for (place, key) in endless.into_iter().enumerate() {
-            let delay = place as f64 * step_secs;
-            self.calls.call_later.bind(py).call1((delay, &end, key))?;
+        let is_stream = |(_, what): &&(u64, Unended)| *what == Unended::Stream;
+        let streams_len = unended.iter().filter(is_stream).count();
+        let step_secs = self.websocket_config.drain.as_secs_f64() / streams_len.max(1) as f64;
+        let mut delay_secs = 0.0;
+        for (key, what) in unended {
+            match what {
+                Unended::Stream => {
+                    self.end_task_later(this, key, delay_secs)?;
+                    delay_secs += step_secs;
+                }
+                Unended::Handshake => self.end_handshake_later(this, key)?,
+            }
         }
         Ok(())
+    }
+
+    /// Has a handshake refused while the process drains, unless the application answers it before. It has the time that
+    /// it would have to end.
+    fn end_handshake_later(&self, this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
+        let config = &self.websocket_config;
+        let delay = config.close_timeout.min(config.drain);
+        self.end_task_later(this, key, delay.as_secs_f64())
+    }
+
+    fn end_task_later(&self, this: &Bound<'_, Self>, key: u64, secs: f64) -> PyResult<()> {
+        let py = this.py();
+        let end = this.getattr(intern!(py, "end_task"))?;
+        let call_later = self.calls.call_later.bind(py);
+        call_later.call1((secs, end, key)).map(drop)
     }
 
     fn give(&self, this: &Bound<'_, Self>, event: LoopEvent) -> PyResult<()> {
@@ -513,7 +542,12 @@ impl AsgiLoop {
         let request = Bound::new(py, task)?;
         locked(&self.tasks).insert(key, request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {
-            Ok(task) => request.get().set_task(task.unbind()),
+            Ok(task) => {
+                request.get().set_task(task.unbind());
+                if kind == ProtocolKind::WebSocket && locked(&self.look).is_draining {
+                    self.end_handshake_later(this, key)?;
+                }
+            }
             Err(error) => {
                 let text = trace::text(py, &error);
                 if let Some(left) = request.get().give_up() {
@@ -557,9 +591,9 @@ impl AsgiLoop {
         this.get().look_now(this)
     }
 
-    /// A response without an end of its own is to end: its application hears that the client is gone, and is
-    /// cancelled if it does not end by itself.
-    fn end_stream(this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
+    /// A response without an end of its own is to end, or a handshake without an answer: the application hears that the
+    /// client is gone, and is cancelled if it does not end by itself.
+    fn end_task(this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
         let py = this.py();
         let own = this.get();
         let Some(task) = own.task(py, key) else {
@@ -567,7 +601,7 @@ impl AsgiLoop {
         };
         if task.get().drain(py)? {
             let timeout_secs = own.websocket_config.close_timeout.as_secs_f64();
-            let cancel = this.getattr(intern!(py, "cancel_stream"))?;
+            let cancel = this.getattr(intern!(py, "cancel_task"))?;
             let call_later = own.calls.call_later.bind(py);
             call_later.call1((timeout_secs, cancel, key))?;
         }
@@ -589,8 +623,8 @@ impl AsgiLoop {
         call_later.call1((delay.as_secs_f64(), watch)).map(drop)
     }
 
-    /// The application has had its time to end such a response.
-    fn cancel_stream(&self, py: Python<'_>, key: u64) -> PyResult<()> {
+    /// The application has had its time to end.
+    fn cancel_task(&self, py: Python<'_>, key: u64) -> PyResult<()> {
         match self.task(py, key) {
             Some(task) => task.get().cancel(py),
             None => Ok(()),

@@ -39,6 +39,15 @@ pub(super) enum ProtocolKind {
     WebSocket,
 }
 
+/// What the end of a process does not wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unended {
+    /// A response that has no end of its own.
+    Stream,
+    /// A WebSocket handshake that the application has not answered.
+    Handshake,
+}
+
 impl Protocol {
     pub(super) fn new(kind: ProtocolKind, begun: LoopAssignment) -> Self {
         match kind {
@@ -55,12 +64,23 @@ impl Protocol {
         }
     }
 
-    /// The request whose response has no end of its own, if that is so.
-    pub(super) fn endless(&mut self) -> Option<&mut HttpRequest> {
+    /// What the end of the process has to end, as it waits for nothing that would end by itself.
+    pub(super) fn unended(&self) -> Option<Unended> {
         match self {
-            Self::Http(request) if request.is_endless() => Some(request),
-            _ => None,
+            Self::Http(request) => request.is_endless().then_some(Unended::Stream),
+            Self::WebSocket(connection) => connection.is_unanswered().then_some(Unended::Handshake),
         }
+    }
+
+    /// The process ends: the application hears that its client is gone. Whether there was something to end.
+    pub(super) fn drain(&mut self, event_loop: &AsgiLoop) -> bool {
+        let unended = self.unended();
+        match self {
+            _ if unended.is_none() => return false,
+            Self::Http(request) => request.drain(),
+            Self::WebSocket(connection) => connection.drain(event_loop),
+        }
+        true
     }
 
     /// The steps of the task, for the record.

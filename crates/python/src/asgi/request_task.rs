@@ -21,7 +21,7 @@ use super::ClientDisconnected;
 use super::asgi_loop::AsgiLoop;
 use super::awaitable::{Awaited, Step, Wait, advance};
 use super::http_request::{Sending, TaskEnd};
-use super::protocol::{Protocol, ProtocolKind};
+use super::protocol::{Protocol, ProtocolKind, Unended};
 use super::step_meter::{OverlongStep, StepMeter};
 use super::websocket_connection::NotTaken;
 use crate::wsgi::type_name;
@@ -206,19 +206,17 @@ impl RequestTask {
         waiting.into_iter().try_for_each(|one| wake(py, one))
     }
 
-    /// Whether its response has no end of its own.
-    pub(super) fn is_endless(&self) -> bool {
-        self.state().protocol.endless().is_some()
+    /// What the end of the process has to end.
+    pub(super) fn unended(&self) -> Option<Unended> {
+        self.state().protocol.unended()
     }
 
-    /// The response ends because the process does: the application hears that its client is gone. Whether there is
-    /// one.
+    /// The process ends: the application hears that its client is gone. Whether there was something to end.
     pub(super) fn drain(&self, py: Python<'_>) -> PyResult<bool> {
         let mut state = self.state();
-        let Some(request) = state.protocol.endless() else {
+        if !state.protocol.drain(self.event_loop.get()) {
             return Ok(false);
-        };
-        request.drain();
+        }
         let waiting = [state.take_receiver(), state.sender.take()];
         drop(state);
         waiting.into_iter().try_for_each(|one| wake(py, one))?;
@@ -311,7 +309,7 @@ impl RequestTask {
         if state.is_slow || !matches!(state.program, Program::Running(_)) {
             return None;
         }
-        if state.protocol.endless().is_some() {
+        if state.protocol.unended() == Some(Unended::Stream) {
             return None;
         }
         let facts = state.meter.facts(now);

@@ -122,6 +122,19 @@ impl WebSocketConnection {
         }
     }
 
+    /// Whether the application has not answered the handshake, and the client waits for that.
+    pub(super) fn is_unanswered(&self) -> bool {
+        matches!(self.stage, ConnectionStage::Connecting { .. }) && !self.handshake.is_gone()
+    }
+
+    /// The process ends: the client of an unanswered handshake is refused, and for the application it is gone.
+    pub(super) fn drain(&mut self, event_loop: &AsgiLoop) {
+        if let Some(refused) = self.handshake.take_assignment() {
+            event_loop.worker().answer_status(refused, 503);
+        }
+        self.handshake.client_gone();
+    }
+
     /// Whether a `receive()` that waits has an event, once the client is gone.
     pub(super) fn has_event(&self) -> bool {
         !matches!(self.stage, ConnectionStage::Open(_))
