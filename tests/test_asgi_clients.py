@@ -34,6 +34,14 @@ async def app(scope, receive, send):
             seen.append("begins")
             await asyncio.Event().wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
+        while scope["path"] == "/deaf":
+            await send({"type": "http.response.body", "body": b"more", "more_body": True})
+        while scope["path"] == "/half":
+            has_more = "cancelled" not in seen
+            await send({"type": "http.response.body", "body": b"more", "more_body": has_more})
+            await asyncio.sleep(0.05)
+            if not has_more:
+                return
         for number in range(1_000_000):
             await send({"type": "http.response.body", "body": b"more", "more_body": True})
             await asyncio.sleep(0.001)
@@ -166,3 +174,26 @@ def test_a_client_that_has_ended_its_side_is_cancelled_too(
     server.count()
     server.stop()
     assert "Traceback" not in server.errors
+
+
+def test_a_stream_that_never_listens_is_cancelled_in_the_end(
+    serve: Callable[..., Milepost], folder: Path
+) -> None:
+    server = serve("app:app")
+    with server.connect() as client:
+        # It only ends its own side, and reads on.
+        client.send(request("GET", "/half"))
+        client.head()
+        client.sock.shutdown(socket.SHUT_WR)
+        for _ in range(20):
+            assert client.chunk() == b"more"
+        leave(server, "/deaf")
+        assert until(lambda: seen(server) == ["cancelled"])
+        while client.chunk():
+            pass
+    server.count()
+    assert until(lambda: "whose client is long gone: its task is cancelled" in server.errors)
+    server.stop()
+    assert server.errors.count("GET /deaf ") == 1
+    assert "Traceback" not in server.errors
+    assert any(" end=peer-gone" in line for line in server.lines)

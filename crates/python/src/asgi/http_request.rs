@@ -16,7 +16,7 @@ use server::exchange::ExchangeName;
 use server::fault::Fault;
 use server::pool::{FileLoader, LoopAssignment};
 use server::response::Taken;
-use telemetry::{Ending, LoopFacts, Stamp};
+use telemetry::{Ending, LoopFacts, Nanos, Stamp};
 
 use super::asgi_loop::AsgiLoop;
 use super::file_span;
@@ -25,11 +25,17 @@ use super::response::{ResponseStart, read_trailers};
 use super::response_state::ResponseState;
 use crate::wsgi::{FileSpan, type_name};
 
+/// How long an application may stream to a client that is gone. One that never calls `receive()` would do so for ever, and
+/// take all of the loop's time.
+const DROPPED_FOR_MAX: Nanos = Nanos::from_secs(10);
+
 /// A request and its response.
 pub(super) struct HttpRequest {
     key: u64,
     body: BodyReader,
     response: ResponseState,
+    /// Since when pieces of the body were dropped, because the client is gone.
+    dropped_since: Option<Stamp>,
     /// The client is gone, or has ended its side.
     is_gone: bool,
     /// The response has no end of its own, and is to end because the process does.
@@ -65,6 +71,8 @@ pub(super) enum Sending {
     /// The client is gone. `send()` lets others have their turn: an application that streams without another wait would
     /// have the loop for itself, and never hear that its client is gone.
     Dropped,
+    /// The same, and it has gone on for so long that the application is to be cancelled.
+    DroppedForLong,
     /// Taken; a `receive()` that waits is to look again: the response is complete, or the connection accepted.
     TakenForReceiver,
 }
@@ -86,6 +94,7 @@ impl HttpRequest {
             key: begun.key,
             body: BodyReader::new(body, begun.assignment.exchange.streamed.as_ref()),
             response: ResponseState::new(begun),
+            dropped_since: None,
             is_gone: false,
             is_drained: false,
         }
@@ -235,16 +244,16 @@ impl HttpRequest {
                 Ok(Sending::Taken)
             }
             HttpSend::Body(body, has_more) => {
-                self.is_gone |= self.response.body(body.as_ref(), has_more)? == Taken::Gone;
-                Ok(self.sent(is_overdue, event_loop))
+                let taken = self.response.body(body.as_ref(), has_more)?;
+                Ok(self.sent(taken, is_overdue, event_loop))
             }
             HttpSend::Span(span, has_more) => {
-                self.is_gone |= self.response.span(span, has_more)? == Taken::Gone;
-                Ok(self.sent(is_overdue, event_loop))
+                let taken = self.response.span(span, has_more)?;
+                Ok(self.sent(taken, is_overdue, event_loop))
             }
             HttpSend::Trailers(fields, has_more) => {
-                self.is_gone |= self.response.trailers(&fields, has_more)? == Taken::Gone;
-                Ok(self.sent(is_overdue, event_loop))
+                let taken = self.response.trailers(&fields, has_more)?;
+                Ok(self.sent(taken, is_overdue, event_loop))
             }
             HttpSend::Path(path) => {
                 if !self.response.begin_file()? {
@@ -261,9 +270,12 @@ impl HttpRequest {
     }
 
     /// What became of an event that belongs to the body, or follows it: the last one of the response ends it.
-    fn sent(&mut self, is_overdue: bool, event_loop: &AsgiLoop) -> Sending {
+    fn sent(&mut self, taken: Taken, is_overdue: bool, event_loop: &AsgiLoop) -> Sending {
+        self.is_gone |= taken == Taken::Gone;
         if !self.response.is_over() {
             return match self.response.has_room() {
+                // A client that has only ended its side counts as gone as well, and takes what is sent.
+                _ if taken == Taken::Gone => self.dropped(telemetry::now()),
                 _ if self.is_gone => Sending::Dropped,
                 true => Sending::Taken,
                 false => Sending::Waits,
@@ -277,6 +289,15 @@ impl HttpRequest {
             event_loop.worker().finish(ended, result);
         }
         Sending::TakenForReceiver
+    }
+
+    /// A piece of the body was dropped, because the client is gone.
+    fn dropped(&mut self, now: Stamp) -> Sending {
+        let since = *self.dropped_since.get_or_insert(now);
+        match now.since(since) > DROPPED_FOR_MAX {
+            true => Sending::DroppedForLong,
+            false => Sending::Dropped,
+        }
     }
 
     /// The file of `http.response.pathsend` was opened, or not.

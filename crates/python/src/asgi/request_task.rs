@@ -223,6 +223,14 @@ impl RequestTask {
         Ok(true)
     }
 
+    /// The application streams on to a client that has been gone for long.
+    fn cancel_deaf(&self, py: Python<'_>) -> PyResult<()> {
+        let output = self.event_loop.get().worker().error_output();
+        let text = "the application goes on with a response whose client is long gone: its task is cancelled";
+        output.write(self.name().as_ref(), text);
+        self.cancel(py)
+    }
+
     pub(super) fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.state();
         state.is_cancelled = true;
@@ -513,12 +521,16 @@ impl RequestTask {
                 }
                 Ok(event_loop.get().sent(py))
             }
-            Sending::Waits | Sending::Dropped => {
+            Sending::Waits | Sending::Dropped | Sending::DroppedForLong => {
+                let cancels = sending == Sending::DroppedForLong && !state.is_cancelled;
                 drop(state);
+                if cancels {
+                    own.cancel_deaf(py)?;
+                }
                 event_loop.get().flush_later(event_loop)?;
                 let awaited = match sending {
-                    Sending::Dropped => Awaited::Turn,
-                    _ => Awaited::Room,
+                    Sending::Waits => Awaited::Room,
+                    _ => Awaited::Turn,
                 };
                 let wait = Wait::new(this.clone().unbind(), awaited);
                 Ok(Bound::new(py, wait)?.into_any())
