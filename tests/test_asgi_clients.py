@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raw import request
-from serving import Milepost, until
+from serving import Milepost, tables, until
 
 # Streams until it is told to end, and notes how that was.
 APP = """
@@ -33,6 +33,15 @@ async def app(scope, receive, send):
         if scope["path"] == "/waits":
             seen.append("begins")
             await asyncio.Event().wait()
+        if scope["path"] == "/behind":
+            await receive()
+            seen.append("begins")
+            await receive()
+            await answer(send, b"late")
+            seen.append("answered")
+            await asyncio.sleep(1)
+            seen.append("still here")
+            return
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while scope["path"] == "/deaf":
             await send({"type": "http.response.body", "body": b"more", "more_body": True})
@@ -148,7 +157,7 @@ def test_or_raises_an_error_that_is_no_fault(serve: Callable[..., Milepost], fol
 def test_the_task_of_a_client_that_has_gone_can_be_cancelled(
     serve: Callable[..., Milepost], folder: Path
 ) -> None:
-    server = serve("app:app", "--disconnect-cancel")
+    server = serve("app:app", "--disconnect-cancel", "1ms")
     leave(server, "/stream")
     assert until(lambda: seen(server) == ["cancelled"])
     with server.connect() as client:
@@ -163,7 +172,7 @@ def test_the_task_of_a_client_that_has_gone_can_be_cancelled(
 def test_a_client_that_has_ended_its_side_is_cancelled_too(
     serve: Callable[..., Milepost], folder: Path
 ) -> None:
-    server = serve("app:app", "--disconnect-cancel")
+    server = serve("app:app", "--disconnect-cancel", "1ms")
     with server.connect() as client:
         client.send(request("GET", "/waits"))
         assert until(lambda: seen(server) == ["begins"])
@@ -174,6 +183,34 @@ def test_a_client_that_has_ended_its_side_is_cancelled_too(
     server.count()
     server.stop()
     assert "Traceback" not in server.errors
+
+
+def test_a_client_that_has_gone_is_answered_within_the_grace(
+    serve: Callable[..., Milepost], folder: Path
+) -> None:
+    server = serve("app:app", "--disconnect-cancel", "60s")
+    leave(server, "/stream")
+    assert until(lambda: seen(server) == ["still here"])
+
+
+def test_a_response_that_is_complete_is_left_alone(serve: Callable[..., Milepost], folder: Path) -> None:
+    server = serve("app:app", "--disconnect-cancel", "500ms")
+    with server.connect() as client:
+        client.send(request("GET", "/behind"))
+        assert until(lambda: seen(server) == ["begins"])
+    server.count()
+    # It answers nobody, and works on beyond the time.
+    assert until(lambda: seen(server) == ["begins", "answered", "still here"])
+
+
+def test_a_pool_has_a_time_of_its_own(serve: Callable[..., Milepost], folder: Path) -> None:
+    toml = tables("pool", {"name": "kept", "disconnect_cancel": "off"})
+    toml += tables("pool_rule", {"pool": "kept", "path": "/stream"})
+    server = serve("app:app", "--disconnect-cancel", "1ms", toml=toml)
+    leave(server, "/stream")
+    assert until(lambda: seen(server) == ["still here"])
+    leave(server, "/other")
+    assert until(lambda: seen(server) == ["still here", "cancelled"])
 
 
 def test_a_stream_that_never_listens_is_cancelled_in_the_end(

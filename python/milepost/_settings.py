@@ -42,8 +42,8 @@ class Settings(TypedDict, total=False):
     """Maximum time the startup of the ASGI application may take."""
     asgi_http_spec: Literal["2.3", "2.5"]
     """Version of the ASGI specification for HTTP."""
-    disconnect_cancel: bool
-    """Cancel the task of a request whose client has gone."""
+    disconnect_cancel: Text
+    """Time until the task of a request whose client has gone is cancelled, or off."""
     slow_step: Text
     """Time that a request may block the event loop before it is logged, or off."""
     ws_max: Text

@@ -268,6 +268,7 @@ pub(super) fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usi
         reserve_threads,
         reserve_len,
         request_timeout: entry.request_timeout.unwrap_or(first.request_timeout),
+        disconnect_cancel: entry.disconnect_cancel.unwrap_or(first.disconnect_cancel),
     }
 }
 

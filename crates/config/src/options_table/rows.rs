@@ -122,11 +122,13 @@ settings! {
     /// It differs in `send()` to a client that has gone: with 2.3 it does nothing, with 2.5 it raises an `OSError`.
     asgi_http_spec in Asgi { default: "2.3" }
         = choice(["2.3", "2.5"], [HttpSpec::V2_3, HttpSpec::V2_5]) => config.asgi.http_spec;
-    /// Cancel the task of a request whose client has gone
-    /// Otherwise the application hears of it by `receive()` alone. A client that ends only its own side of the connection
-    /// counts as gone and gets no response, as with nginx and uvicorn (hypercorn still sends it). WebSocket connections are
-    /// not concerned.
-    disconnect_cancel in Asgi { default: "false" } = switch() => config.asgi.cancels_disconnected;
+    /// Time until the task of a request whose client has gone is cancelled, or off
+    /// The application hears of it by `receive()` at once, and with `off` in no other way. A client that ends only its own
+    /// side of the connection counts as gone, as with nginx and uvicorn; after this time it gets no response. A `[[pool]]`
+    /// may have another time for its requests. WebSocket connections are not concerned, nor is work behind a complete
+    /// response.
+    disconnect_cancel in Asgi { placeholder: "DURATION", default: "off" }
+        = text("a duration from 1ms to 24h (as `3s`), or `off`", parse::run_time) => pool.disconnect_cancel;
     /// Time that a request may block the event loop before it is logged, or off
     /// The error log names the request and the innermost line of the application, and again after 1 s and 10 s.
     slow_step in Asgi { placeholder: "DURATION", default: "100ms" }
@@ -526,8 +528,8 @@ settings! {
         = text("a duration from 1ms to 24h (as `30s`, `2m`), or `off`", parse::run_time) => pool.request_timeout;
     /// Additional pool of worker threads
     /// `name` is required. Other keys override the settings of the same name for this pool: `threads`,
-    /// `queue_len_max`, `queue_target`, `queue_timeout`, `overload_timeout`, `health_reserve` and
-    /// `request_timeout`. `[[pool_rule]]` tables choose its requests.
+    /// `queue_len_max`, `queue_target`, `queue_timeout`, `overload_timeout`, `health_reserve`, `request_timeout` and
+    /// `disconnect_cancel`. `[[pool_rule]]` tables choose its requests.
     pool in Pool {} = tables("[[pool]]\nname = \"reports\"\nthreads = \"1:8\"", PoolTable) => pools;
     /// Rule that sends requests to a pool or changes their priority
     /// `pool` is required. A request matches if all conditions match: `path` (a path, or a glob: `*` matches

@@ -55,6 +55,9 @@ pub(crate) struct PoolTable {
     /// `Some(None)`: none, whatever the setting says.
     #[serde(default, deserialize_with = "run_time_maybe")]
     pub request_timeout: Option<Option<Nanos>>,
+    /// `Some(None)`: not at all, whatever the setting says.
+    #[serde(default, deserialize_with = "run_time_maybe")]
+    pub disconnect_cancel: Option<Option<Nanos>>,
 }
 
 /// `[[pool_rule]]`: what it does not name fits all.

@@ -21,7 +21,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("lifespan", "off"),
     ("lifespan_timeout", "5s"),
     ("asgi_http_spec", "2.5"),
-    ("disconnect_cancel", "true"),
+    ("disconnect_cancel", "3s"),
     ("slow_step", "2s"),
     ("ws_max", "off"),
     ("ws_max_size", "1M"),

@@ -15,6 +15,7 @@ queue_timeout = 10
 overload_timeout = '1s'
 health_reserve = 1
 request_timeout = '60s'
+disconnect_cancel = '3s'
 ";
 
 fn pools(toml: &str) -> Vec<PoolConfig> {
@@ -32,9 +33,9 @@ fn flat_settings_are_those_of_the_first_pool_and_the_defaults_of_others() {
          [[pool]]\nname = 'small'\nqueue_target = '1ms'\n{FULL}"
     );
     insta::assert_snapshot!(listed(&pools(&toml)), @r#"
-    PoolConfig { name: "default", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 1, reserve_len: 4, request_timeout: None }
-    PoolConfig { name: "small", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 0, reserve_len: 0, request_timeout: None }
-    PoolConfig { name: "reports", app: 0, threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Some(Nanos(1000000000)), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)) }
+    PoolConfig { name: "default", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 1, reserve_len: 4, request_timeout: None, disconnect_cancel: None }
+    PoolConfig { name: "small", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 0, reserve_len: 0, request_timeout: None, disconnect_cancel: None }
+    PoolConfig { name: "reports", app: 0, threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Some(Nanos(1000000000)), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)), disconnect_cancel: Some(Nanos(3000000000)) }
     "#);
 }
 
@@ -138,7 +139,7 @@ fn says_what_is_wrong_with_a_pool() {
         m.toml:2: `pool.queue_target`: expected a duration from 100us to 1h (as `5ms`), found `1us`
     pool = [{ name = 'a', health_reserve = 'x', reserve = 1 }]
         m.toml:2: `pool.health_reserve`: expected THREADS or THREADS:PLACES (as `1`, `1:8`), found `x`
-        m.toml:2: `pool.reserve`: unknown key > the keys are `name`, `threads`, `queue_len_max`, `queue_target`, `queue_timeout`, `overload_timeout`, `health_reserve`, `request_timeout`
+        m.toml:2: `pool.reserve`: unknown key > the keys are `name`, `threads`, `queue_len_max`, `queue_target`, `queue_timeout`, `overload_timeout`, `health_reserve`, `request_timeout`, `disconnect_cancel`
     pool = [{ name = 'a', request_timeout = 0 }]
         m.toml:2: `pool.request_timeout`: expected a duration from 1ms to 24h (as `60s`), or `off`, found `0` > write `off` for none
     pool = [{ name = 'a', request_timeout = 'soon' }]

@@ -20,8 +20,6 @@ defaults! {
         pub slow_step: Option<Nanos> = Some(Nanos::from_ms(100)),
         /// What `send()` to a client that has gone does.
         pub http_spec: HttpSpec,
-        /// The task of a request ends with its client.
-        pub cancels_disconnected: bool,
         /// Whether an application begins with a request only when its body is complete.
         pub buffers_requests: bool,
         /// WebSocket connections.

@@ -30,6 +30,8 @@ defaults! {
         pub reserve_len: usize,
         /// A request that runs longer is answered with 504.
         pub request_timeout: Option<Nanos>,
+        /// The task of a request on an event loop is cancelled so long after its client has gone.
+        pub disconnect_cancel: Option<Nanos>,
     }
 }
 

@@ -462,6 +462,15 @@ impl AsgiLoop {
         self.end_task_later(this, key, delay.as_secs_f64())
     }
 
+    /// Has a task cancelled after such a time, unless its response is complete by then.
+    pub(super) fn cancel_later(this: &Bound<'_, Self>, key: u64, delay: Nanos) -> PyResult<()> {
+        let py = this.py();
+        let cancel = this.getattr(intern!(py, "cancel_unanswered"))?;
+        let call_later = this.get().calls.call_later.bind(py);
+        let arguments = (delay.as_secs_f64(), cancel, key);
+        call_later.call1(arguments).map(drop)
+    }
+
     fn end_task_later(&self, this: &Bound<'_, Self>, key: u64, secs: f64) -> PyResult<()> {
         let py = this.py();
         let end = this.getattr(intern!(py, "end_task"))?;
@@ -538,7 +547,11 @@ impl AsgiLoop {
             }
         };
         let key = begun.key;
+        let disconnect_cancel = self.worker().disconnect_cancel(&begun);
         let task = RequestTask::new(this.clone().unbind(), app, kind, begun, scope.unbind());
+        if kind == ProtocolKind::Http {
+            task.set_disconnect_cancel(disconnect_cancel);
+        }
         let request = Bound::new(py, task)?;
         locked(&self.tasks).insert(key, request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {
@@ -628,6 +641,14 @@ impl AsgiLoop {
         match self.task(py, key) {
             Some(task) => task.get().cancel(py),
             None => Ok(()),
+        }
+    }
+
+    /// The client has been gone for as long as an application may go on for it.
+    fn cancel_unanswered(&self, py: Python<'_>, key: u64) -> PyResult<()> {
+        match self.task(py, key) {
+            Some(task) if !task.get().is_answered() => task.get().cancel(py),
+            _ => Ok(()),
         }
     }
 

@@ -100,6 +100,11 @@ impl HttpRequest {
         }
     }
 
+    /// Whether the response is complete.
+    pub(super) fn is_answered(&self) -> bool {
+        self.response.is_over()
+    }
+
     /// Whether the response has no end of its own.
     pub(super) fn is_endless(&self) -> bool {
         self.response.is_endless()

@@ -50,6 +50,8 @@ struct TaskState {
     is_overdue: bool,
     /// The log has said that it is slow.
     is_slow: bool,
+    /// When the task is to be cancelled after its client has gone, until it has.
+    disconnect_cancel: Option<Nanos>,
     /// The future of a waiting `receive()`.
     receiver: Option<Py<PyAny>>,
     /// The future of a waiting `send()`.
@@ -89,6 +91,7 @@ impl RequestTask {
                 is_cancelled: false,
                 is_overdue: false,
                 is_slow: false,
+                disconnect_cancel: None,
                 receiver: None,
                 sender: None,
             }),
@@ -172,12 +175,14 @@ impl RequestTask {
         let waiting = match event {
             LoopEvent::ClientGone(_) => {
                 state.protocol.request().client_gone();
-                let cancels = own.event_loop.get().config.cancels_disconnected;
-                if cancels && own.kind == ProtocolKind::Http && !state.is_cancelled {
-                    drop(state);
-                    return own.cancel(py);
+                let waiting = [state.take_receiver(), state.sender.take()];
+                // Its driver may say so more than once.
+                let delay = state.disconnect_cancel.take();
+                drop(state);
+                if let Some(delay) = delay {
+                    AsgiLoop::cancel_later(own.event_loop.bind(py), own.key, delay)?;
                 }
-                [state.take_receiver(), state.sender.take()]
+                return waiting.into_iter().try_for_each(|one| wake(py, one));
             }
             LoopEvent::Room(_) => [None, state.sender.take()],
             LoopEvent::Body(_, read) => {
@@ -204,6 +209,16 @@ impl RequestTask {
         };
         drop(state);
         waiting.into_iter().try_for_each(|one| wake(py, one))
+    }
+
+    /// The task is cancelled so long after its client has gone.
+    pub(super) fn set_disconnect_cancel(&self, delay: Option<Nanos>) {
+        self.state().disconnect_cancel = delay;
+    }
+
+    /// Whether the response is complete.
+    pub(super) fn is_answered(&self) -> bool {
+        self.state().protocol.request().is_answered()
     }
 
     /// What the end of the process has to end.

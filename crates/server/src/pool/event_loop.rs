@@ -458,6 +458,12 @@ impl LoopWorker {
         self.pools[assignment.pool].responder.pool.app()
     }
 
+    /// When the task of an exchange is cancelled after its client has gone; `None`: never.
+    pub fn disconnect_cancel(&self, assignment: &LoopAssignment) -> Option<Nanos> {
+        let pool = &self.pools[assignment.pool].responder.pool;
+        pool.config().disconnect_cancel
+    }
+
     /// Adds to the error log about an exchange.
     pub fn log(&self, assignment: &LoopAssignment, level: Level, text: &str) {
         let responder = &self.pools[assignment.pool].responder;
