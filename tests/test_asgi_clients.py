@@ -45,6 +45,13 @@ async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while scope["path"] == "/deaf":
             await send({"type": "http.response.body", "body": b"more", "more_body": True})
+        if scope["path"] == "/large":
+            await receive()
+            await receive()
+            for number in range(500):
+                seen.append(number)
+                await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": number < 499})
+            return
         while scope["path"] == "/half":
             has_more = "cancelled" not in seen
             await send({"type": "http.response.body", "body": b"more", "more_body": has_more})
@@ -234,3 +241,15 @@ def test_a_stream_that_never_listens_is_cancelled_in_the_end(
     assert server.errors.count("GET /deaf ") == 1
     assert "Traceback" not in server.errors
     assert any(" end=peer-gone" in line for line in server.lines)
+
+
+def test_a_client_that_has_ended_its_side_is_waited_for(serve: Callable[..., Milepost], folder: Path) -> None:
+    server = serve("app:app", "--reply-spool-bytes-max", "1M")
+    with server.connect() as client:
+        client.send(request("GET", "/large"))
+        client.sock.shutdown(socket.SHUT_WR)
+        # It reads nothing: the application gets no further, however often the loop comes to it.
+        assert until(lambda: len(seen(server)) > 16)
+        assert until(lambda: len({len(seen(server)) for _ in range(50)}) == 1)
+        assert len(seen(server)) < 400
+        assert len(client.reply().body) == 500 << 16

@@ -281,9 +281,9 @@ impl HttpRequest {
             return match self.response.has_room() {
                 // A client that has only ended its side counts as gone as well, and takes what is sent.
                 _ if taken == Taken::Gone => self.dropped(telemetry::now()),
-                _ if self.is_gone => Sending::Dropped,
-                true => Sending::Taken,
                 false => Sending::Waits,
+                true if self.is_gone => Sending::Dropped,
+                true => Sending::Taken,
             };
         }
         if let Some(ended) = self.response.take() {
