@@ -580,6 +580,12 @@ impl RequestTask {
         matches!(self.state().program, Program::Stepping)
     }
 
+    /// What `inspect.getcoroutinestate` asks for from Python 3.11 on.
+    #[getter]
+    fn cr_suspended(&self) -> bool {
+        matches!(self.state().program, Program::Running(_))
+    }
+
     #[getter]
     fn __name__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.of_program(py, intern!(py, "__name__"))
