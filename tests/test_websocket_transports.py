@@ -44,6 +44,26 @@ def test_messages_pass_tls(serve: Callable[..., Milepost], tmp_path: Path, autho
     assert seen(server, "tls") == [[1000, ""]]
 
 
+def test_a_broadcast_passes_tls_in_order(
+    serve: Callable[..., Milepost], tmp_path: Path, authority: Any
+) -> None:
+    server = serve(*ZOO, *authority.flags("server", "localhost"), tls=authority.context())
+    clients = [server.connect() for _ in range(3)]
+    connections = [WebSocket(client, "/broadcasts") for client in clients]
+    for connection in connections:
+        connection.client.send(b"".join(frame(TEXT, b"%d" % number) for number in range(100)))
+    for connection in connections:
+        got = [connection.text() for _ in range(300)]
+        assert sorted(got, key=int) == [str(number // 3) for number in range(300)]
+    connections[0].client.send(b"".join(frame(TEXT, text) for text in [b"a", b"b", b"the last"]))
+    for connection in connections:
+        assert [connection.text() for _ in range(3)] == ["a", "b", "the last"]
+    for connection in connections[1:]:
+        assert connection.closed() == (4000, "")
+    for client in clients:
+        client.sock.close()
+
+
 class Stream:
     """A WebSocket connection that is one stream of an HTTP/2 connection."""
 
@@ -103,6 +123,18 @@ def test_a_stream_of_http2_is_a_connection(serve: Callable[..., Milepost]) -> No
         assert client.ask("/alive").body == b'"/alive"'
         streams[0].send(frame(TEXT, b"still"))
         assert streams[0].read() == (TEXT, b"still")
+
+
+def test_a_broadcast_passes_the_streams_of_a_connection(serve: Callable[..., Milepost]) -> None:
+    with Http2(serve(*ZOO)) as client:
+        client.until(lambda: client.machine.remote_settings.enable_connect_protocol)
+        streams = [Stream(client, "/broadcasts") for _ in range(3)]
+        sent = [b"%d" % number for number in range(100)] + [b"the last"]
+        streams[0].send(b"".join(frame(TEXT, text) for text in sent))
+        for stream in streams:
+            assert [stream.read() for _ in sent] == [(TEXT, text) for text in sent]
+        for stream in streams[1:]:
+            assert stream.read() == (CLOSE, (4000).to_bytes(2, "big"))
 
 
 def test_the_scope_of_a_stream_is_that_of_a_websocket(serve: Callable[..., Milepost]) -> None:
