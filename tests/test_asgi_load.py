@@ -13,7 +13,7 @@ from frames import WebSocket
 
 from benching import bench
 from raw import request
-from serving import APPS, LOOPS, tables, until
+from serving import APPS, LOOPS, Milepost, tables, until
 from supervising import Supervised
 
 # `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop for long,
@@ -284,3 +284,29 @@ def test_the_page_shows_a_loop_only_where_there_is_one(
     assert json.loads(server.ask("/-/status").body)["event_loop"] is None
     assert "LOOP" not in server.done("status")
     assert server.processes()[0]["event_loop"] is None
+
+
+SHORT_AND_LONG = """
+import time
+
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    if scope["path"] == "/long":
+        time.sleep(1.8)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+def test_a_step_that_is_a_little_too_long_is_logged_whatever_ran_before(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    (tmp_path / "long_app.py").write_text(SHORT_AND_LONG)
+    server = serve("long_app:app", "--app-dir", str(tmp_path), "--slow-step", "1s")
+    with server.connect() as client:
+        for count in (1, 2):
+            # The first begins a look at what runs, which the second must not escape.
+            assert client.ask("GET", "/short").status == 200
+            assert client.ask("GET", "/long").status == 200
+            assert until(lambda count=count: server.errors.count("GET /long") == count, 5)

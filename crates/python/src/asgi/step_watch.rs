@@ -100,7 +100,21 @@ impl StepWatch {
             }
             self.is_parked.store(false, Ordering::SeqCst);
         }
-        thread::park_timeout(Duration::from_nanos(self.limit.0));
+        thread::park_timeout(Duration::from_nanos(self.next_look_in(telemetry::now()).0));
+    }
+
+    /// How long nothing can become too long of which the next look does not see the begin: until the step that runs is,
+    /// and no longer than one that begins now may take. A look at fixed times would miss a step that is not twice as long.
+    fn next_look_in(&self, now: Stamp) -> Nanos {
+        let due = match self.since() {
+            Stamp::ZERO => now,
+            since => since.plus(self.limit),
+        };
+        match due.since(now) {
+            // Nothing runs, or what does is logged already.
+            Nanos::ZERO => self.limit,
+            left => left,
+        }
     }
 
     /// What the loop runs, and since when, as far as it is known.
@@ -196,6 +210,22 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(due), expect);
         watch.end(at(9_000));
         assert_eq!(watch.running(), None);
+    }
+
+    #[test]
+    fn the_next_look_is_when_the_step_is_too_long() {
+        let watch = StepWatch::new(Nanos::from_ms(100), LoopAwaited::default());
+        let check = |now: u64, expect: u64| {
+            assert_eq!(watch.next_look_in(at(now)), Nanos::from_ms(expect), "{now}");
+        };
+        check(1_000, 100);
+        watch.begin(7, at(1_000));
+        check(1_000, 100);
+        check(1_098, 2);
+        check(1_100, 100);
+        check(1_500, 100);
+        watch.end(at(1_600));
+        check(1_600, 100);
     }
 
     #[test]
