@@ -303,7 +303,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
                 took,
             } => {
                 self.pools[process * plans + pool as usize].stepped(took);
-                self.end_on_loop(process, pool as usize, &work, lifetime);
+                self.end_on_loop(process, pool, &work, lifetime);
                 self.call_if_any_waits(process);
             }
         }
@@ -362,12 +362,39 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         self.loops[process].call(self.now, wake);
     }
 
-    fn end_on_loop(&mut self, process: usize, plan: usize, work: &Work, lifetime: Lifetime) {
-        let index = process * self.setting.pools.len() + plan;
-        let pool = &mut self.pools[index];
-        let total = self.now.since(work.queued);
+    fn end_on_loop(&mut self, process: usize, pool: u32, work: &Work, lifetime: Lifetime) {
+        let index = process * self.setting.pools.len() + pool as usize;
         let run = self.now.since(work.started);
-        pool.end_on_loop(self.now, (lifetime != Lifetime::WebSocket).then_some(run));
+        let counted = (lifetime != Lifetime::WebSocket).then_some(run);
+        self.pools[index].end_on_loop(self.now, counted);
+        self.count_end(process, Runner { pool, thread: 0 }, work, lifetime, 0);
+    }
+
+    fn end(&mut self, process: usize, runner: Runner) {
+        let thread = runner.thread;
+        let index = process * self.setting.pools.len() + runner.pool as usize;
+        let work = self.pools[index].end(self.now, thread);
+        let idle_others = self.pools[index].idle_len();
+        self.count_end(process, runner, &work, Lifetime::Response, idle_others);
+        // A thread without anything to fetch is idle at once: the cost of the next wake is paid by the next request.
+        if self.pools[index].waiting() > 0 {
+            self.after(self.setting.fetch, Delay::Fetch, index, thread);
+        } else {
+            self.take(index, thread);
+        }
+    }
+
+    /// A request that has run is over: what the answer and the trace have of it.
+    fn count_end(
+        &mut self,
+        process: usize,
+        Runner { pool: plan, thread }: Runner,
+        work: &Work,
+        lifetime: Lifetime,
+        idle_others: usize,
+    ) {
+        let plan = plan as usize;
+        let total = self.now.since(work.queued);
         assert!(self.inside > 0, "a request ends that never came");
         let outcome = &mut self.outcomes[plan];
         if lifetime == Lifetime::Response {
@@ -384,44 +411,11 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             arrived: work.queued.since(START),
             started: work.started.since(START),
             ended: self.now.since(START),
-            thread: 0,
-            from_queue: work.job.from_queue,
-            waiting_at_end: pool.waiting(),
-            idle_others_at_end: 0,
-        });
-    }
-
-    fn end(&mut self, process: usize, Runner { pool: plan, thread }: Runner) {
-        let plan = plan as usize;
-        let index = process * self.setting.pools.len() + plan;
-        let pool = &mut self.pools[index];
-        let work = pool.end(self.now, thread);
-        let total = self.now.since(work.queued);
-        assert!(self.inside > 0, "a request ends that never came");
-        let outcome = &mut self.outcomes[plan];
-        outcome.total.saturating_record(total.0);
-        outcome.good += u64::from(total <= self.setting.patience);
-        self.inside -= 1;
-        self.timeline.level.running -= 1;
-        (self.trace)(&Trace {
-            number: work.job.number,
-            process,
-            pool: plan,
-            ending: Ending::Ran,
-            arrived: work.queued.since(START),
-            started: work.started.since(START),
-            ended: self.now.since(START),
             thread: thread as usize,
             from_queue: work.job.from_queue,
-            waiting_at_end: pool.waiting(),
-            idle_others_at_end: pool.idle_len(),
+            waiting_at_end: self.pools[process * self.setting.pools.len() + plan].waiting(),
+            idle_others_at_end: idle_others,
         });
-        // A thread without anything to fetch is idle at once: the cost of the next wake is paid by the next request.
-        if pool.waiting() > 0 {
-            self.after(self.setting.fetch, Delay::Fetch, index, thread);
-        } else {
-            self.take(index, thread);
-        }
     }
 
     fn refuse(&mut self, index: usize, number: u64, arrived: Stamp, ending: Ending) {
