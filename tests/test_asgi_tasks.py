@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from raw import Client
+from raw import Client, request
 from serving import LOOPS, Milepost, until
+from supervising import Supervised
 
 APP = """
 import asyncio
@@ -22,6 +23,7 @@ import socket
 import json
 import multiprocessing
 import threading
+import time
 
 word = contextvars.ContextVar("word", default="unset")
 factories = {
@@ -166,6 +168,20 @@ async def forks():
     return [found, child.exitcode]
 
 
+async def blocks():
+    open("blocks", "w").close()
+    while not os.path.exists("enough"):
+        time.sleep(0.01)
+
+
+async def sweeps():
+    # Requests that have come meanwhile have a task, and no step yet.
+    requests = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in requests:
+        if "Lifespan" not in repr(task):
+            task.cancel()
+
+
 async def raises():
     async def child():
         raise ValueError("of a child")
@@ -221,6 +237,31 @@ def client(server: Milepost) -> Iterator[Client]:
 def test_what_works_with_asyncio_works_here(client: Client, name: str) -> None:
     for _ in range(3):
         assert json.loads(client.ask("GET", f"/{name}").body) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_task_that_is_cancelled_before_its_first_step_costs_its_request(
+    supervise: Callable[..., Supervised], tmp_path: Path, loop: str
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    # The coroutine of the factory ends without having awaited that of the request.
+    server = supervise("--loop", loop, "--queue-target", "20s", env={"FACTORY": "wraps"})
+
+    def waiting_len() -> int:
+        (process,) = server.processes()
+        return int(process["pools"][0]["waiting"])
+
+    with server.connect() as blocking, server.connect() as sweeping, server.connect() as swept:
+        blocking.send(request("GET", "/blocks"))
+        assert until((tmp_path / "blocks").exists)
+        sweeping.send(request("GET", "/sweeps"))
+        assert until(lambda: waiting_len() == 1)
+        swept.send(request("GET", "/current"))
+        assert until(lambda: waiting_len() == 2)
+        (tmp_path / "enough").touch()
+        assert (blocking.reply().status, sweeping.reply().status) == (200, 200)
+        assert swept.reply().status == 500
+    assert until(lambda: "the task of the request was cancelled" in server.errors)
 
 
 def test_a_factory_that_makes_no_task_costs_the_request(

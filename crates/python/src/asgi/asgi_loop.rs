@@ -556,7 +556,7 @@ impl AsgiLoop {
         locked(&self.tasks).insert(key, request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {
             Ok(task) => {
-                request.get().set_task(task.unbind());
+                RequestTask::set_task(&request, &task)?;
                 if kind == ProtocolKind::WebSocket && locked(&self.look).is_draining {
                     self.end_handshake_later(this, key)?;
                 }

@@ -104,11 +104,22 @@ impl RequestTask {
 
     /// The task that runs this. One that has begun and ended while it was made is not kept: the two would hold each
     /// other.
-    pub(super) fn set_task(&self, task: Py<PyAny>) {
-        let mut state = self.state();
+    pub(super) fn set_task(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut state = this.get().state();
+        let is_new = matches!(state.program, Program::New(_));
         if !matches!(state.program, Program::Ended) {
-            state.task = Some(task);
+            state.task = Some(task.clone().unbind());
         }
+        drop(state);
+        if !is_new || runs(task, this) {
+            return Ok(());
+        }
+        // The factory of the application has put a coroutine of its own around this. If that ends before it awaits this,
+        // as by a cancellation, nobody else would say so, and the request would never end.
+        let py = this.py();
+        let ended = this.getattr(intern!(py, "task_ended"))?;
+        let add = intern!(py, "add_done_callback");
+        task.call_method1(add, (ended,)).map(drop)
     }
 
     /// Takes the exchange out, where no task could be made for it.
@@ -559,6 +570,21 @@ impl RequestTask {
         }
     }
 
+    /// A task that runs this in another coroutine has ended.
+    fn task_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !matches!(this.get().state().program, Program::New(_)) {
+            return Ok(());
+        }
+        let is_cancelled = task.call_method0(intern!(this.py(), "cancelled"))?;
+        let error = match is_cancelled.is_truthy()? {
+            true => CancelledError::new_err(()),
+            false => PyRuntimeError::new_err(
+                "the task factory of the application made a task that does not run the request",
+            ),
+        };
+        Self::step(this, StepInput::Throw(error)).map(drop)
+    }
+
     /// The frame of the application, for tools that show tasks; `None` while it runs.
     #[getter]
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
@@ -648,6 +674,12 @@ impl StepInput {
         }
         advance(steps)
     }
+}
+
+/// Whether this is the coroutine of the task itself.
+fn runs(task: &Bound<'_, PyAny>, request: &Bound<'_, RequestTask>) -> bool {
+    let coroutine = task.call_method0(intern!(task.py(), "get_coro"));
+    coroutine.is_ok_and(|coroutine| coroutine.is(request))
 }
 
 /// Ends a wait, unless it was cancelled meanwhile.
