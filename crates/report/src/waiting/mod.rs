@@ -26,6 +26,8 @@ const ROUTES_LEN_MAX: usize = 500;
 const HOLDERS_LEN_MAX: usize = 4;
 /// Waits of one sentence.
 const SENTENCE_LEN_MAX: usize = 8;
+/// Waits of one sentence that has ids: nobody reads more of those.
+const SENTENCE_IDS_MAX: usize = 3;
 
 /// What requests waited for.
 #[derive(Clone, Debug, Default)]
@@ -179,6 +181,9 @@ impl Waiting {
         }
         // First the longest are chosen, then they are told in the order in which they came.
         pairs.truncate(SENTENCE_LEN_MAX);
+        if !targets_differ(&pairs) {
+            pairs.truncate(SENTENCE_IDS_MAX);
+        }
         pairs.sort_by_key(|(wait, _)| wait.queued_ns);
         let names = names(&pairs)?;
         let list = |side: fn(&(String, String)) -> &str| {
@@ -192,14 +197,19 @@ impl Waiting {
     }
 }
 
+/// Whether their targets tell all these requests apart.
+fn targets_differ(pairs: &[(&Wait, &Request)]) -> bool {
+    let mut known: HashMap<&[u8], &[u8]> = HashMap::new();
+    pairs
+        .iter()
+        .flat_map(|(wait, run)| [&wait.request, *run])
+        .all(|request| *known.entry(&request.target).or_insert(&request.id) == request.id)
+}
+
 /// Targets, where they tell all these requests apart; else ids.
 fn names(pairs: &[(&Wait, &Request)]) -> Option<Vec<(String, String)>> {
     pairs.first()?;
-    let mut known: HashMap<&[u8], &[u8]> = HashMap::new();
-    let are_distinct = pairs
-        .iter()
-        .flat_map(|(wait, run)| [&wait.request, *run])
-        .all(|request| *known.entry(&request.target).or_insert(&request.id) == request.id);
+    let are_distinct = targets_differ(pairs);
     let name = |request: &Request| {
         let text = match are_distinct {
             true => &request.target,

@@ -217,6 +217,37 @@ fn ids_name_requests_whose_targets_are_alike() {
 }
 
 #[test]
+fn a_sentence_with_ids_has_the_three_longest_waits() {
+    let mut collector = Collector::new(5);
+    let ids: [(&[u8], &[u8]); 5] = [
+        (b"a", b"b"),
+        (b"c", b"d"),
+        (b"e", b"f"),
+        (b"g", b"h"),
+        (b"i", b"j"),
+    ];
+    for (number, (runs, waits)) in (0_u64..).zip(ids) {
+        let (begins, later) = (number * 1_000_000, number * 1_000);
+        let held = line(&(begins, 10, 60_000, "1.1", "/"));
+        collector.take(&Line { id: runs, ..held }, true);
+        let row = (begins + 1_000 + later, 59_010 - later, 1_000, "1.1", "/");
+        let waited = line(&row);
+        collector.take(
+            &Line {
+                id: waits,
+                ..waited
+            },
+            true,
+        );
+    }
+    let sentence = collector.waiting().sentence().unwrap();
+    assert_eq!(
+        sentence,
+        "the queue time of b, d, f is the run time of a, c, e"
+    );
+}
+
+#[test]
 fn too_many_routes_count_together() {
     let mut collector = Collector::new(0);
     for number in 0..ROUTES_LEN_MAX + 7 {
