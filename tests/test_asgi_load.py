@@ -71,6 +71,12 @@ async def app(scope, receive, send):
     elif path == "/pause":
         most = inside
         await asyncio.sleep(0.1)
+    elif path == "/stream":
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await gate.wait()
+        inside -= 1
+        return await send({"type": "http.response.body", "body": b"data: end\\n\\n"})
     elif path == "/burn":
         time.sleep(0.01)
     elif path == "/block":
@@ -151,22 +157,28 @@ def test_no_more_begin_while_the_loop_uses_all_of_a_processor(
             client.sock.close()
         return found
 
+    # Event streams are inside for as long as their clients stay, and hold nothing else back.
+    streams = [server.connect() for _ in range(3)]
+    for stream in streams:
+        stream.send(request("GET", "/stream"))
+        assert stream.head()[0] == 200
+        server.count()
     assert server.ask("/compute").status == 200
     # It is saturated once it was seen to be, for a second: longer than one late look holds requests back.
-    assert until(lambda: [most_inside() for _ in range(3)] == [2] * 3)
+    assert until(lambda: [most_inside() for _ in range(3)] == [2 + 3] * 3)
     clients = [server.connect() for _ in range(52)]
     for client in clients:
         client.send(request("GET", "/wait"))
     assert until(lambda: waiting_len(server) == 50)
-    assert event_loop(server)["inside"] == 2
+    assert event_loop(server)["inside"] == 2 + 3
     assert event_loop(server)["held_back"] > 0
     (tmp_path / "enough").touch()
     # It has time again: as many as may be are inside.
-    assert until(lambda: waiting_len(server) == 2)
+    assert until(lambda: waiting_len(server) == 2 + 3)
     assert event_loop(server)["inside"] == 50
     assert server.ask("/open").status == 200
     assert [client.reply().status for client in clients] == [200] * 52
-    for client in clients:
+    for client in [*clients, *streams]:
         client.sock.close()
 
 

@@ -40,6 +40,8 @@ pub(super) struct HttpRequest {
     is_gone: bool,
     /// The response has no end of its own, and is to end because the process does.
     is_drained: bool,
+    /// The loop counts it among its event streams.
+    is_event_stream: bool,
 }
 
 /// An event for the application.
@@ -97,6 +99,7 @@ impl HttpRequest {
             dropped_since: None,
             is_gone: false,
             is_drained: false,
+            is_event_stream: false,
         }
     }
 
@@ -245,7 +248,12 @@ impl HttpRequest {
     ) -> Result<Sending, String> {
         match send {
             HttpSend::Start(start) => {
+                let is_event_stream = start.is_event_stream;
                 self.is_gone |= self.response.start(start)? == Taken::Gone;
+                if is_event_stream {
+                    self.is_event_stream = true;
+                    event_loop.worker().begin_event_stream();
+                }
                 Ok(Sending::Taken)
             }
             HttpSend::Body(body, has_more) => {
@@ -335,6 +343,9 @@ impl HttpRequest {
         self.response.end();
         let is_gone = self.is_gone || end.is_cancelled;
         let mut worker = event_loop.worker();
+        if std::mem::take(&mut self.is_event_stream) {
+            worker.end_event_stream();
+        }
         match (assignment, end.fault) {
             (Some(ended), _) if end.is_overdue => worker.finish(ended, Err(Fault::Overdue)),
             (Some(ended), Some(text)) => worker.finish(ended, Err(Fault::App(text))),

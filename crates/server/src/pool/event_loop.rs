@@ -58,6 +58,8 @@ pub struct LoopWorker {
     next: usize,
     /// Exchanges whose tasks have not ended.
     inside: usize,
+    /// Those of them that are open event streams.
+    event_streams: usize,
     bounds: Concurrency,
     /// What is ready has waited for the loop for too long, at one of its last looks, or the thread of the loop has
     /// nearly no time left.
@@ -164,6 +166,7 @@ impl LoopWorker {
             pools: own,
             next: 0,
             inside: 0,
+            event_streams: 0,
             bounds,
             is_behind: false,
             behind_until: Stamp::ZERO,
@@ -282,9 +285,22 @@ impl LoopWorker {
     /// How many may be inside now.
     fn allowed(&self) -> usize {
         match self.is_behind {
-            true => self.bounds.min,
+            // Event streams never make room: without this, many of them would hold all other requests back.
+            true => self.bounds.max.min(self.bounds.min + self.event_streams),
             false => self.bounds.max,
         }
+    }
+
+    /// The response of an exchange that is inside has become an event stream.
+    pub fn begin_event_stream(&mut self) {
+        self.event_streams += 1;
+        self.set_free();
+    }
+
+    /// Its task has ended.
+    pub fn end_event_stream(&mut self) {
+        invariant!(self.event_streams > 0, "an event stream ends that is none");
+        self.event_streams -= 1;
     }
 
     /// Whether exchanges wait for a log that is to lose no line. The lines of those inside are kept beyond its bound.
