@@ -138,6 +138,11 @@ def test_a_slow_request_is_told_once_with_its_stack(tmp_path: Path, start: Calla
     assert server.errors.index("in app") < server.errors.index("in wait_for_file")
 
 
+def threads(pid: int) -> set[str]:
+    """The names of the threads of the process."""
+    return {(task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
 def wakeups(pid: int, name: str) -> int:
     """How often that thread of the process has gone to sleep."""
     for task in Path(f"/proc/{pid}/task").iterdir():
@@ -158,6 +163,8 @@ def test_nobody_watches_while_nothing_runs(tmp_path: Path, start: Callable[..., 
     found = re.search(r"^Tgid:\s*(\d+)", Path(f"/proc/{thread}/status").read_text(), re.MULTILINE)
     assert found
     pid = int(found[1])
+    # A thread gives itself its name: one that has not run yet has none.
+    assert until(lambda: {"mp-watchdog", "mp-controller"} <= threads(pid))
     for _ in range(2):
         watched, looked = wakeups(pid, "mp-watchdog"), wakeups(pid, "mp-controller")
         assert until(lambda looked=looked: wakeups(pid, "mp-controller") >= looked + 3)
