@@ -271,7 +271,9 @@ impl WebSocketChannel {
             // Under the state's lock: a close frame of the driver comes before it or behind it, and is seen.
             let unsent = self.push(self.rest(frame, payload, 0));
             drop(state);
-            let is_known = std::mem::replace(is_kept, keeps);
+            // Until the flush, whatever wakes the driver meanwhile: a connection is flushed once a turn.
+            let is_known = *is_kept;
+            *is_kept |= keeps;
             if !keeps {
                 self.stream.ownership.wake();
             }

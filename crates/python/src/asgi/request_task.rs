@@ -250,7 +250,7 @@ impl RequestTask {
     }
 
     /// The application streams on to a client that has been gone for long.
-    fn cancel_deaf(&self, py: Python<'_>) -> PyResult<()> {
+    fn cancel_dropped(&self, py: Python<'_>) -> PyResult<()> {
         let output = self.event_loop.get().worker().error_output();
         let text = "the application goes on with a response whose client is long gone: its task is cancelled";
         output.write(self.name().as_ref(), text);
@@ -551,7 +551,7 @@ impl RequestTask {
                 let cancels = sending == Sending::DroppedForLong && !state.is_cancelled;
                 drop(state);
                 if cancels {
-                    own.cancel_deaf(py)?;
+                    own.cancel_dropped(py)?;
                 }
                 event_loop.get().flush_later(event_loop)?;
                 let awaited = match sending {
