@@ -57,6 +57,7 @@ class Selector(selectors.EpollSelector):
 
     def __init__(self):
         super().__init__()
+        # By descriptor, for `server.select`: where the base class has them is private to it.
         self.keys = {}
         self.server = None
 
