@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use config::typed::{
     AccessLog, App, Config, ControlConfig, ErrorLog, ErrorLogForm, Level, Levels, LogForm,
-    LogTarget, Logs, PoolConfig, Route,
+    LogTarget, Logs, PoolConfig, PoolRuns, Route, UpstreamServer,
 };
 use supervisor::control::status::{AddressStatus, CertificateStatus};
 
@@ -100,16 +100,27 @@ fn served(config: &Config, python: Option<&str>, event_loops: &[Option<String>])
     }
     let mut named = Vec::new();
     for pool in config.pools.iter().filter(|_| !config.apps.is_empty()) {
-        if !named.contains(&pool.app) {
+        let Some(app) = pool.runs.app() else {
+            continue;
+        };
+        if !named.contains(&app) {
             // Its threads stand with its application.
-            named.push(pool.app);
+            named.push(app);
             continue;
         }
         // The pools of an event loop are queues in front of it.
-        rows.push(match event_loop(pool.app, event_loops) {
+        rows.push(match event_loop(app, event_loops) {
             Some(_) => row("pool", &pool.name),
             None => row("pool", &format!("{} on {}", pool.name, threads_of(pool))),
         });
+    }
+    for upstream in &config.upstreams {
+        let place = names_of_routes(config, |pool| pool.runs == config.pools[upstream.pool].runs);
+        let servers = listed_servers(&upstream.servers);
+        rows.push(row(
+            "upstream",
+            &format!("{}{place}, {servers}", upstream.name),
+        ));
     }
     for mount in &config.statics {
         let url = if mount.url.is_empty() {
@@ -132,28 +143,49 @@ fn interface(config: &Config, app: usize, event_loops: &[Option<String>]) -> Str
     if let Some(event_loop) = event_loop(app, event_loops) {
         return format!("ASGI on an event loop ({event_loop})");
     }
-    let pool = config.pools.iter().find(|pool| pool.app == app);
+    let runs = PoolRuns::App(app);
+    let pool = config.pools.iter().find(|pool| pool.runs == runs);
     let pool = pool.expect("each application has a pool");
     format!("WSGI on {}", threads_of(pool))
 }
 
 /// ` for /ws and /chat under /site`, as far as that is said.
 fn place(config: &Config, app: usize) -> String {
-    let is_its = |route: &&Route| config.pools[route.pool].app == app;
-    let its_routes = config.routes.iter().filter(is_its);
-    let names: Vec<String> = its_routes
-        .filter(|route| !route.takes_all())
-        .map(Route::name)
-        .collect();
-    let mut text = match names.is_empty() {
-        true => String::new(),
-        false => format!(" for {}", names.join(" and ")),
-    };
+    let mut text = names_of_routes(config, |pool| pool.runs == PoolRuns::App(app));
     let root_path = &config.apps[app].root_path;
     if !root_path.is_empty() {
         text.push_str(&format!(" under {root_path}"));
     }
     text
+}
+
+/// ` for /ws and /chat`; nothing for all requests.
+fn names_of_routes(config: &Config, is_its: impl Fn(&PoolConfig) -> bool) -> String {
+    let its_routes = config.routes.iter();
+    let its_routes = its_routes.filter(|route| is_its(&config.pools[route.pool]));
+    let names: Vec<String> = its_routes
+        .filter(|route| !route.takes_all())
+        .map(Route::name)
+        .collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(" for {}", names.join(" and ")),
+    }
+}
+
+/// The first servers of an upstream, and how many more there are.
+fn listed_servers(servers: &[UpstreamServer]) -> String {
+    const LISTED_LEN: usize = 4;
+    let shown: Vec<String> = servers
+        .iter()
+        .take(LISTED_LEN)
+        .map(ToString::to_string)
+        .collect();
+    let more = match servers.len().saturating_sub(LISTED_LEN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// `4 threads`, `2 to 8 threads`
@@ -296,7 +328,7 @@ fn counted(count: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::typed::{Listen, LogFilter, StaticMount};
+    use config::typed::{Listen, LogFilter, ServerAddress, StaticMount, Upstream};
 
     fn route(host: Option<&str>, path: &str, pool: usize) -> Route {
         Route {
@@ -429,7 +461,7 @@ mod tests {
         config.pools = ["default", "chat", "slow"]
             .map(|name| PoolConfig {
                 name: name.to_owned(),
-                app: usize::from(name == "chat"),
+                runs: PoolRuns::App(usize::from(name == "chat")),
                 ..PoolConfig::default()
             })
             .into();
@@ -441,6 +473,44 @@ mod tests {
             "  pool     slow on 4 threads",
         ];
         assert_eq!(found[..3], expect);
+    }
+
+    #[test]
+    fn names_upstreams_with_their_first_servers() {
+        let server = |port| {
+            let host = "::1".to_owned();
+            UpstreamServer::at(ServerAddress::Tcp { host, port }, port == 443)
+        };
+        let upstream = |name: &str, pool, ports: &[u16]| Upstream {
+            name: name.to_owned(),
+            pool,
+            servers: ports.iter().copied().map(server).collect(),
+            ..Upstream::default()
+        };
+        let pools = [
+            PoolRuns::App(0),
+            PoolRuns::Upstream(0),
+            PoolRuns::Upstream(1),
+        ];
+        let config = Config {
+            upstreams: vec![
+                upstream("api", 1, &[443]),
+                upstream("all", 2, &[1, 2, 3, 4, 5, 6]),
+            ],
+            routes: vec![route(None, "/api", 1), route(None, "", 2)],
+            pools: pools
+                .map(|runs| PoolConfig {
+                    runs,
+                    ..PoolConfig::default()
+                })
+                .into(),
+            ..Config::default()
+        };
+        let expect = [
+            "  upstream api for /api, https://[::1]:443",
+            "  upstream all, http://[::1]:1, http://[::1]:2, http://[::1]:3, http://[::1]:4 and 2 more",
+        ];
+        assert_eq!(served(&config, None, &[]), expect);
     }
 
     #[test]

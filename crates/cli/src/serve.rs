@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::ArgMatches;
 use config::failure::Failure;
 use config::failure::StartFault;
-use config::typed::Config;
+use config::typed::{Config, PoolConfig, PoolRuns};
 use config::{Loaded, Sources};
 use ipc::HANDOVER;
 use ipc::payload::Payload;
@@ -109,7 +109,8 @@ pub(crate) fn load_apps(
 }
 
 fn facts(app: usize, config: &Config) -> AppFacts {
-    let its_pools = config.pools.iter().filter(|pool| pool.app == app);
+    let is_its = |pool: &&PoolConfig| pool.runs == PoolRuns::App(app);
+    let its_pools = config.pools.iter().filter(is_its);
     AppFacts {
         multithread: its_pools.map(|pool| pool.threads_max).sum::<usize>() > 1,
         multiprocess: config.processes.count > 1,

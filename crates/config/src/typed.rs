@@ -33,6 +33,7 @@ mod pools;
 mod processes;
 mod proxies;
 mod tls;
+mod upstreams;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ pub use logs::{
     AccessLog, ErrorLog, ErrorLogForm, Level, Levels, LogFilter, LogForm, LogOverflow, LogPrivacy,
     LogTarget, Logs, RequestIds, Rotation,
 };
-pub use pools::{PoolConfig, PoolRule, SlowPool};
+pub use pools::{PoolConfig, PoolRule, PoolRuns, SlowPool};
 pub use processes::{
     ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
 };
@@ -61,6 +62,10 @@ pub use proxies::{PeerSet, Proxies, UnixPeers};
 pub use tls::{
     ClientAuth, ClientDemand, Hsts, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,
     TlsVersion, UnknownName,
+};
+pub use upstreams::{
+    Balance, ClientIdentity, HashKey, HealthCheck, ServerAddress, Upstream, UpstreamProtocol,
+    UpstreamServer, UpstreamTls,
 };
 
 defaults! {
@@ -79,8 +84,10 @@ defaults! {
         pub listen: Listen,
         /// Python applications, each once: the one that answers what no route takes first, then those of routes.
         pub apps: Vec<App>,
-        /// Which requests go to which application. The first that fits counts: after checking, those of one host come
-        /// before those of any, and longer paths before shorter ones.
+        /// Servers elsewhere that requests are passed on to, in the order given.
+        pub upstreams: Vec<Upstream>,
+        /// Which requests go to which application or upstream. The first that fits counts: after checking, those of one
+        /// host come before those of any, and longer paths before shorter ones.
         pub routes: Vec<Route>,
         /// How ASGI applications run.
         pub asgi: AsgiConfig,
@@ -88,8 +95,8 @@ defaults! {
         pub hooks: Vec<Hook>,
         /// Folders of files, the longest URL prefix first after checking.
         pub statics: Vec<StaticMount>,
-        /// Pools of threads that run the application. The first is there always, takes what no rule gives to
-        /// another, and is called `default`.
+        /// Pools of threads that run an application, and the queues of upstreams. The first is there always, takes what no
+        /// rule gives to another, and is called `default`.
         pub pools: Vec<PoolConfig> = vec![PoolConfig::default()],
         /// Which requests go to which pool, and how much they matter; the narrowest rule counts.
         pub pool_rules: Vec<PoolRule>,
@@ -154,8 +161,13 @@ impl Config {
         }
     }
 
+    /// Whether there are pools: files and replies of rules need none.
+    pub fn has_pools(&self) -> bool {
+        !self.apps.is_empty() || !self.upstreams.is_empty()
+    }
+
     /// Names of all routes, as logs, filters and counters have them: four that are always there, the mounts' URLs in the
-    /// mounts' order, and the routes to applications in theirs, without the one that takes all.
+    /// mounts' order, and the other routes in theirs, without the one that takes all.
     pub fn route_names(&self) -> Vec<String> {
         let mounts = self.statics.iter().map(|mount| match mount.url.as_str() {
             "" => "/".to_owned(),

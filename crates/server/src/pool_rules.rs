@@ -23,7 +23,7 @@ use queueing::Class;
 
 use crate::exchange::Ends;
 use crate::networks::Networks;
-use config::typed::{Config, PoolRule};
+use config::typed::{Config, PoolRule, PoolRuns};
 
 /// What globs are made of; a path without them stands for itself.
 const WILDCARDS: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
@@ -37,8 +37,8 @@ pub(crate) struct PoolSelector {
     literal: HashMap<Vec<u8>, Vec<usize>>,
     /// Where the others begin.
     others_from: usize,
-    /// By pool: the application that it runs.
-    apps: Vec<usize>,
+    /// By pool: what answers its requests.
+    runs: Vec<PoolRuns>,
 }
 
 /// One rule: all that it names must fit.
@@ -105,12 +105,13 @@ impl PoolSelector {
             rules,
             literal,
             others_from,
-            apps: config.pools.iter().map(|pool| pool.app).collect(),
+            runs: config.pools.iter().map(|pool| pool.runs).collect(),
         })
     }
 
     /// The pool (an index into `Config::pools`) and the class of a request that `own` runs where no rule fits; `path` is
-    /// the one that the router saw. Only rules whose pools run the same application count. Rules of whole paths cost one
+    /// the one that the router saw. Only rules whose pools run the same application, or are
+    /// the queue of the same upstream, count. Rules of whole paths cost one
     /// look into a table.
     pub(crate) fn find(
         &self,
@@ -119,7 +120,7 @@ impl PoolSelector {
         path: &[u8],
         ends: &Ends,
     ) -> (u16, Class) {
-        let app = self.apps[usize::from(own)];
+        let runs = self.runs[usize::from(own)];
         let asked = Asked {
             view,
             path,
@@ -131,7 +132,7 @@ impl PoolSelector {
         let literal = literal.map(|index| &self.rules[*index]);
         let others = self.rules[self.others_from..].iter();
         let mut rules = literal.chain(others);
-        match rules.find(|rule| self.apps[usize::from(rule.pool)] == app && rule.fits(&asked)) {
+        match rules.find(|rule| self.runs[usize::from(rule.pool)] == runs && rule.fits(&asked)) {
             Some(rule) => (rule.pool, rule.class),
             None => (own, Class::Normal),
         }

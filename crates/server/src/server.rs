@@ -146,7 +146,8 @@ impl Server {
         };
         let events = self.events.clone();
         let pools = self.shared.pools.iter();
-        let pools = pools.filter(|pool| self.handlers[pool.app()].event_loop().is_some());
+        let has_loop = |app: usize| self.handlers[app].event_loop().is_some();
+        let pools = pools.filter(|pool| pool.app().is_some_and(has_loop));
         let worker = LoopWorker::new(
             pools,
             event_loop.concurrency(),
@@ -218,8 +219,9 @@ impl Server {
         // The receiver is gone when the process is about to end.
         let on_exit = Arc::new(move || drop(events.send(Event::PoolThreadEnded)));
         for pool in &self.shared.pools {
-            let handler = &self.handlers[pool.app()];
-            pool.start(handler, Arc::clone(&on_exit) as Arc<_>)?;
+            if let Some(app) = pool.app() {
+                pool.start(&self.handlers[app], Arc::clone(&on_exit) as Arc<_>)?;
+            }
         }
         pool::start_controller(&self.shared.pools)
     }

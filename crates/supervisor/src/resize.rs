@@ -11,7 +11,7 @@ use super::control::ClientId;
 use super::generation::Generation;
 use config::failure::Failure;
 use config::nearest;
-use config::typed::{Config, PoolConfig};
+use config::typed::{Config, PoolConfig, PoolRuns};
 use ipc::SupervisorCommand;
 
 impl Supervisor<'_> {
@@ -26,12 +26,12 @@ impl Supervisor<'_> {
             Ok(pool) => pool,
             Err(failure) => return self.refuse(Some(client), failure),
         };
-        let app = serving.config.pools[pool].app;
+        let app = serving.config.pools[pool].runs.app();
         let of_serving = self
             .processes
             .iter()
             .filter(|one| one.generation == serving.id);
-        let mut event_loops = of_serving.filter_map(|one| one.event_loops.get(app));
+        let mut event_loops = of_serving.filter_map(|one| one.event_loops.get(app?));
         if event_loops.any(Option::is_some) {
             let failure = Failure::new(format!(
                 "scale: pool `{name}` has no threads: an event loop runs its requests"
@@ -118,13 +118,19 @@ impl Generation {
 /// The index of the pool that is named.
 ///
 /// # Errors
-/// There is no such pool, or it cannot have this size.
+/// There is no such pool, it has no threads, or it cannot have this size.
 fn chosen(config: &Config, name: &str, (_, threads_max): (usize, usize)) -> Result<usize, Failure> {
     if config.apps.is_empty() {
         return Err(Failure::new("scale: no pools: no application is served"));
     }
     let index = config.pools.iter().position(|pool| pool.name == name);
     let index = index.ok_or_else(|| unknown(&config.pools, name))?;
+    if let PoolRuns::Upstream(_) = config.pools[index].runs {
+        let text =
+            format!("scale: pool `{name}` is the queue of an upstream, which has no threads");
+        let hint = "the key `slots` of `[[upstream]]` bounds the requests at each server";
+        return Err(Failure::new(text).with_hint(hint));
+    }
     let reserve = config.pools[index].reserve_threads;
     if reserve > 0 && reserve >= threads_max {
         let text = format!(
@@ -138,7 +144,8 @@ fn chosen(config: &Config, name: &str, (_, threads_max): (usize, usize)) -> Resu
 }
 
 fn unknown(pools: &[PoolConfig], name: &str) -> Failure {
-    let names = || pools.iter().map(|pool| pool.name.as_str());
+    let pools = || pools.iter().filter(|pool| pool.runs.app().is_some());
+    let names = || pools().map(|pool| pool.name.as_str());
     let hint = match nearest(name, names()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => {
@@ -168,9 +175,14 @@ mod tests {
             reserve_threads: 2,
             ..PoolConfig::default()
         };
+        let api = PoolConfig {
+            name: "api".to_owned(),
+            runs: PoolRuns::Upstream(0),
+            ..PoolConfig::default()
+        };
         Config {
             apps: vec![App::default()],
-            pools: vec![PoolConfig::default(), reports],
+            pools: vec![PoolConfig::default(), reports, api],
             ..Config::default()
         }
     }
@@ -188,6 +200,14 @@ mod tests {
         let config = config();
         check(&config, "default", 1, Ok(0));
         check(&config, "reports", 3, Ok(1));
+        check(
+            &config,
+            "api",
+            3,
+            Err(
+                "scale: pool `api` is the queue of an upstream, which has no threads > the key `slots` of `[[upstream]]` bounds the requests at each server",
+            ),
+        );
         check(
             &config,
             "reports",

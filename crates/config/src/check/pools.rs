@@ -9,7 +9,7 @@ use crate::fault::Origin;
 use crate::parse::did_you_mean;
 use crate::parse::pools::PoolTable;
 use crate::parse::value::duration_text;
-use crate::typed::{Config, PoolConfig, PoolRule, SlowPool};
+use crate::typed::{Config, PoolConfig, PoolRule, PoolRuns, SlowPool};
 
 /// Each has threads and counters of its own in every process.
 const POOLS_MAX: usize = 64;
@@ -46,10 +46,14 @@ impl Check<'_> {
             config.pool_rules.iter().all(is_known),
             "a rule without its pool"
         );
-        let apps_len = config.apps.len().max(1);
+        let (apps_len, upstreams_len) = (config.apps.len().max(1), config.upstreams.len());
+        let is_there = |pool: &PoolConfig| match pool.runs {
+            PoolRuns::App(app) => app < apps_len,
+            PoolRuns::Upstream(upstream) => upstream < upstreams_len,
+        };
         assert!(
-            config.pools.iter().all(|pool| pool.app < apps_len),
-            "a pool without its application"
+            config.pools.iter().all(is_there),
+            "a pool without what answers its requests"
         );
         config.slow_pool = self.slow_pool(draft, &config.pools);
         self.idle_pools(config);
@@ -79,7 +83,7 @@ impl Check<'_> {
         }
     }
 
-    fn pool_bounds(&mut self, pool: &PoolConfig, origin_of: OriginOf<'_>) {
+    pub(super) fn pool_bounds(&mut self, pool: &PoolConfig, origin_of: OriginOf<'_>) {
         let spans = [
             (
                 "overload_timeout",
@@ -139,9 +143,10 @@ impl Check<'_> {
                 pool: pool.unwrap_or(0),
                 class: value.class.unwrap_or_default(),
             };
-            // Rules count within the application of their pool.
-            let app = |rule: &PoolRule| pools[rule.pool].app;
-            let is_before = |other: &PoolRule| app(other) == app(&rule) && fit_alike(other, &rule);
+            // Rules count within the application or the upstream of their pool.
+            let runs = |rule: &PoolRule| pools[rule.pool].runs;
+            let is_before =
+                |other: &PoolRule| runs(other) == runs(&rule) && fit_alike(other, &rule);
             if rules.iter().any(is_before) {
                 let text = "a rule that never counts: one before it takes the same requests";
                 self.statement(origin, text, "leave out one of them");
@@ -167,8 +172,13 @@ impl Check<'_> {
             let hint = "slow requests leave the others alone in a pool of their own: `[[pool]]`, `name = \"slow\"`";
             self.statement(&origin, text, hint);
         }
-        if pools[pool].app != 0 {
-            let text = format!("slow_pool is `{name}`, which runs the application of a route");
+        let what = match pools[pool].runs {
+            PoolRuns::App(0) => "",
+            PoolRuns::App(_) => "which runs the application of a route",
+            PoolRuns::Upstream(_) => "an upstream",
+        };
+        if !what.is_empty() {
+            let text = format!("slow_pool is `{name}`, {what}");
             let hint = "slow requests stay in their application: name a pool that no route names";
             self.statement(&origin, text, hint);
         }
@@ -197,13 +207,21 @@ impl Check<'_> {
         let slow = config.slow_pool.map(|slow| slow.pool);
         for (index, pool) in config.pools.iter().enumerate().skip(1) {
             let is_used = slow == Some(index)
-                || config.pool_rules.iter().any(|rule| rule.pool == index)
+                || pool.runs.app().is_some()
+                    && config.pool_rules.iter().any(|rule| rule.pool == index)
                 || config.routes.iter().any(|route| route.pool == index);
             if !is_used {
                 let name = &pool.name;
-                self.note(format!(
-                    "pool `{name}` gets no requests: no pool_rule and no route names it"
-                ));
+                self.note(match pool.runs {
+                    PoolRuns::App(_) => {
+                        format!(
+                            "pool `{name}` gets no requests: no pool_rule and no route names it"
+                        )
+                    }
+                    PoolRuns::Upstream(_) => {
+                        format!("upstream `{name}` gets no requests: no route names it")
+                    }
+                });
             }
         }
         let has_health = |index: usize| {
@@ -252,7 +270,7 @@ pub(super) fn filled(entry: &PoolTable, first: &PoolConfig, reserve: (usize, usi
     let (reserve_threads, reserve_len) = entry.health_reserve.unwrap_or(inherited);
     PoolConfig {
         name: entry.name.clone(),
-        app: 0,
+        runs: PoolRuns::default(),
         threads_min,
         threads_max,
         queue_len_max,

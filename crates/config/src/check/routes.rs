@@ -8,7 +8,7 @@ use super::pools::filled;
 use crate::builder::{AppName, Draft, Placed};
 use crate::parse::pools::{NAME_BYTES_MAX, PoolTable};
 use crate::parse::routes::RouteTable;
-use crate::typed::{App, Interface, PoolConfig, Route};
+use crate::typed::{App, Interface, PoolConfig, PoolRuns, Route};
 
 impl Check<'_> {
     /// All applications, each once.
@@ -74,7 +74,7 @@ impl Check<'_> {
                     let Some(pool) = self.pool_index(name, origin, pools) else {
                         continue;
                     };
-                    if named.contains(&pool) && pools[pool].app != app {
+                    if named.contains(&pool) && pools[pool].runs != PoolRuns::App(app) {
                         let text = format!("pool `{name}` runs another application already");
                         self.statement(
                             origin,
@@ -83,7 +83,7 @@ impl Check<'_> {
                         );
                     }
                     named.push(pool);
-                    pools[pool].app = app;
+                    pools[pool].runs = PoolRuns::App(app);
                     pool
                 }
                 None => *own[app].get_or_insert_with(|| {
@@ -163,7 +163,7 @@ fn own_pool(app: usize, of: &App, pools: &[PoolConfig]) -> PoolConfig {
         ..PoolTable::default()
     };
     PoolConfig {
-        app,
+        runs: PoolRuns::App(app),
         ..filled(&table, &pools[0], (0, 0))
     }
 }

@@ -33,9 +33,9 @@ fn flat_settings_are_those_of_the_first_pool_and_the_defaults_of_others() {
          [[pool]]\nname = 'small'\nqueue_target = '1ms'\n{FULL}"
     );
     insta::assert_snapshot!(listed(&pools(&toml)), @r#"
-    PoolConfig { name: "default", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 1, reserve_len: 4, request_timeout: None, disconnect_cancel: None }
-    PoolConfig { name: "small", app: 0, threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 0, reserve_len: 0, request_timeout: None, disconnect_cancel: None }
-    PoolConfig { name: "reports", app: 0, threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Some(Nanos(1000000000)), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)), disconnect_cancel: Some(Nanos(3000000000)) }
+    PoolConfig { name: "default", runs: App(0), threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(5000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 1, reserve_len: 4, request_timeout: None, disconnect_cancel: None }
+    PoolConfig { name: "small", runs: App(0), threads_min: 2, threads_max: 6, queue_len_max: 1024, queue_target: Nanos(1000000), queue_timeout: Nanos(7000000000), overload_timeout: None, reserve_threads: 0, reserve_len: 0, request_timeout: None, disconnect_cancel: None }
+    PoolConfig { name: "reports", runs: App(0), threads_min: 1, threads_max: 8, queue_len_max: 50, queue_target: Nanos(20000000), queue_timeout: Nanos(10000000000), overload_timeout: Some(Nanos(1000000000)), reserve_threads: 1, reserve_len: 1, request_timeout: Some(Nanos(60000000000)), disconnect_cancel: Some(Nanos(3000000000)) }
     "#);
 }
 

@@ -37,12 +37,9 @@ pool = 'live'
 fn routes(config: &Config) -> String {
     let route = |route: &Route| {
         let pool = &config.pools[route.pool];
-        format!(
-            "{} {} {}\n",
-            route.name(),
-            pool.name,
-            config.apps[pool.app].name()
-        )
+        let app = pool.runs.app().map(|app| config.apps[app].name());
+        let app = app.expect("routes to applications");
+        format!("{} {} {app}\n", route.name(), pool.name)
     };
     config.routes.iter().map(route).collect()
 }

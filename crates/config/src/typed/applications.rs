@@ -1,4 +1,4 @@
-//! Python applications, and the routes to them.
+//! Python applications, and the routes to them and to upstreams.
 //!
 //! Values alone.
 
@@ -25,7 +25,7 @@ pub struct App {
     pub interface: Interface,
 }
 
-/// `[[route]]`: requests that go to an application.
+/// `[[route]]`: requests that go to an application or an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// A host without port, in lower case; `*.` before it: all beneath; `None`: any.

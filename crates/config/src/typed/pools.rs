@@ -5,16 +5,17 @@
 use telemetry::Nanos;
 
 defaults! {
-    /// A pool of threads that run the application, and its queue.
+    /// A pool of threads that run an application, and its queue; or the queue in front of an upstream, whose threads are
+    /// elsewhere.
     #[derive(Clone, Debug)]
     pub struct PoolConfig {
         /// What logs, counters and rules call it.
         pub name: String = "default".to_owned(),
-        /// Index of the application that it runs among `Config::apps`.
-        pub app: usize,
-        /// Fewest threads.
+        /// What answers its requests.
+        pub runs: PoolRuns,
+        /// Fewest threads; 1 for an upstream, which has none here.
         pub threads_min: usize = 4,
-        /// Most threads.
+        /// Most threads; 1 for an upstream.
         pub threads_max: usize = 4,
         /// Requests that may wait for a thread; one more is refused with 503.
         pub queue_len_max: usize = 1024,
@@ -33,6 +34,15 @@ defaults! {
         /// The task of a request on an event loop is cancelled so long after its client has gone.
         pub disconnect_cancel: Option<Nanos>,
     }
+}
+
+/// What answers the requests of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolRuns {
+    /// An application, by its index among `Config::apps`; 0 where there is none, and then no request comes.
+    App(usize),
+    /// An upstream, by its index among `Config::upstreams`.
+    Upstream(usize),
 }
 
 /// Which requests a pool takes. What is not set fits all; all that is set must fit.
@@ -61,4 +71,28 @@ pub struct SlowPool {
     pub pool: usize,
     /// Requests are slow whose usual run takes longer.
     pub after: Nanos,
+}
+
+impl Default for PoolRuns {
+    fn default() -> Self {
+        PoolRuns::App(0)
+    }
+}
+
+impl PoolRuns {
+    /// The index of the application.
+    pub fn app(self) -> Option<usize> {
+        match self {
+            PoolRuns::App(app) => Some(app),
+            PoolRuns::Upstream(_) => None,
+        }
+    }
+
+    /// The index of the upstream.
+    pub fn upstream(self) -> Option<usize> {
+        match self {
+            PoolRuns::App(_) => None,
+            PoolRuns::Upstream(upstream) => Some(upstream),
+        }
+    }
 }

@@ -63,9 +63,9 @@ pub(super) struct Layout {
 }
 
 impl Shape {
-    /// Of a process with this configuration. Pools are there where there are applications.
+    /// Of a process with this configuration. Pools are there where there are applications or upstreams.
     pub fn of(config: &Config) -> Shape {
-        let pools = config.pools.iter().filter(|_| !config.apps.is_empty());
+        let pools = config.pools.iter().filter(|_| config.has_pools());
         Shape {
             drivers: config.listen.drivers,
             routes: config.route_names(),

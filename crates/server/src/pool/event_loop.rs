@@ -471,7 +471,8 @@ impl LoopWorker {
 
     /// Index of the application that is to answer an exchange.
     pub fn app_of(&self, assignment: &LoopAssignment) -> usize {
-        self.pools[assignment.pool].responder.pool.app()
+        let app = self.pools[assignment.pool].responder.pool.app();
+        app.expect("an event loop runs applications")
     }
 
     /// When the task of an exchange is cancelled after its client has gone; `None`: never.

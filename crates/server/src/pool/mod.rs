@@ -134,9 +134,9 @@ impl Pool {
         let workers: Arc<AtomicU32> = Arc::default();
         let with_index = shared.config.pools.iter().zip(0_u16..);
         let pools = with_index.map(|(pool, index)| {
-            let (threads_min, threads_max) = match kind_of(pool.app) {
-                PoolKind::Threads => (pool.threads_min, pool.threads_max),
-                PoolKind::EventLoop => (1, 1),
+            let (threads_min, threads_max) = match pool.runs.app().map(&kind_of) {
+                Some(PoolKind::Threads) => (pool.threads_min, pool.threads_max),
+                Some(PoolKind::EventLoop) | None => (1, 1),
             };
             let settings = settings(pool, threads_min, threads_max);
             Arc::new(Self {
@@ -162,9 +162,9 @@ impl Pool {
         &self.shared.config.pools[usize::from(self.index)]
     }
 
-    /// Index of the application that it runs.
-    pub(crate) fn app(&self) -> usize {
-        self.config().app
+    /// Index of the application that it runs; `None`: it is the queue of an upstream.
+    pub(crate) fn app(&self) -> Option<usize> {
+        self.config().runs.app()
     }
 
     /// What it is called.

@@ -6,7 +6,7 @@ use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::tests::{ends, with_head};
-use config::typed::PoolConfig;
+use config::typed::{PoolConfig, PoolRuns};
 
 /// `POOL KEY=VALUE...`, in the rules' own words.
 fn rule(text: &str) -> PoolRule {
@@ -77,8 +77,8 @@ fn gives_everything_to_the_first_pool_without_rules() {
 #[test]
 fn passes_over_rules_whose_pools_run_another_application() {
     let mut rules = selector(&["1 path=/a/**", "2 path=/**"]).unwrap();
-    rules.apps[2] = 1;
-    rules.apps[3] = 1;
+    rules.runs[2] = PoolRuns::App(1);
+    rules.runs[3] = PoolRuns::App(1);
     for (own, path, expect) in [
         (0, "h/a/b", 1),
         (0, "h/b", 0),

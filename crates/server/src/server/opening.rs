@@ -102,13 +102,15 @@ impl OpenedParts {
             slow: slow.clone(),
             watchdog: watchdog.clone(),
         };
-        let kind_of = |app: usize| match handlers[app].event_loop() {
+        // Without an application there is no handler for the first pool, which then has no requests.
+        let kind_of = |app: usize| match handlers.get(app).and_then(|handler| handler.event_loop())
+        {
             None => PoolKind::Threads,
             Some(_) => PoolKind::EventLoop,
         };
-        let pools = match handlers.is_empty() {
-            true => Vec::new(),
-            false => Pool::all(&context, kind_of),
+        let pools = match config.has_pools() {
+            true => Pool::all(&context, kind_of),
+            false => Vec::new(),
         };
         let challenges = Arc::new(ChallengeAnswers::default());
         Shared {

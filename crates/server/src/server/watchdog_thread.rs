@@ -103,7 +103,10 @@ impl TimeoutEnforcer {
     /// What the worker runs.
     fn handler(&self, due: &Due, shared: &Shared) -> &dyn Handler {
         let pool = &shared.pools[usize::from(due.slot.pool())];
-        &*self.handlers[pool.app()]
+        let app = pool
+            .app()
+            .expect("only workers have slots, and they run applications");
+        &*self.handlers[app]
     }
 
     /// Logs the stack of the worker and the phases of its exchange.
