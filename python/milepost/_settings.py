@@ -82,6 +82,8 @@ class Settings(TypedDict, total=False):
     """Smallest file to send from disk; smaller files are read as a whole."""
     openers: int
     """Threads that find, open and read files; 0 lets drivers do so."""
+    proxy: Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]
+    """Server to pass requests on to, as PATH=URL or URL (repeatable)."""
     bind: Text | Sequence[Text]
     """Address to listen on (repeatable)."""
     drivers: Text

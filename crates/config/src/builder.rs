@@ -15,10 +15,11 @@ use super::parse::bind::BindText;
 use super::parse::clients::RouteRateTable;
 use super::parse::files::FallbackTable;
 use super::parse::logs::{AccessLogTable, ErrorLogTable};
-use super::parse::pools::{PoolRuleTable, PoolTable};
+use super::parse::pools::{NAME_BYTES_MAX, PoolRuleTable, PoolTable};
 use super::parse::routes::RouteTable;
 use super::parse::rules::ErrorPageTable;
 use super::parse::tls::TlsTable;
+use super::parse::upstreams::{ProxyEntry, UpstreamTable, table_of};
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
 use super::tables::SettingTable;
@@ -36,7 +37,10 @@ pub(super) struct Draft {
     pub chdir: Option<PathBuf>,
     pub root_path: String,
     pub interface: Interface,
-    pub routes: Vec<Placed<RouteTable>>,
+    pub routes: Vec<KeyedTable<RouteTable>>,
+    pub upstreams: Vec<KeyedTable<UpstreamTable>>,
+    /// Upstreams with their routes in short.
+    pub proxies: Vec<Placed<ProxyEntry>>,
     pub factory: bool,
     pub hooks: Vec<Placed<Hook>>,
     pub drivers: Option<usize>,
@@ -163,6 +167,20 @@ impl<T> KeyedTable<T> {
         }
     }
 
+    /// Of a text that stands for a whole table.
+    pub(super) fn whole(value: T, origin: &Origin) -> Self {
+        Self {
+            value,
+            table: origin.clone(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// Where the table begins.
+    pub(super) fn table(&self) -> &Origin {
+        &self.table
+    }
+
     /// Where the first of some keys stands; the table where it has none of them.
     pub(super) fn origin(&self, keys: &[&str]) -> Origin {
         let place = |key: &&str| self.keys.iter().find(|(own, _)| own == key);
@@ -181,7 +199,33 @@ impl<T: Clone> Placed<T> {
 impl Draft {
     /// Whether an application is served.
     pub(super) fn has_app(&self) -> bool {
-        self.app.is_some() || !self.routes.is_empty()
+        let mut routes = self.routes.iter();
+        self.app.is_some() || routes.any(|route| route.value.app.is_some())
+    }
+
+    /// Each `--proxy` becomes an upstream and a route; those of one path are one.
+    pub(super) fn expand_proxies(&mut self) {
+        let mut paths: Vec<(ProxyEntry, Origin)> = Vec::new();
+        for Placed { value, origin } in std::mem::take(&mut self.proxies) {
+            match paths.iter_mut().find(|(entry, _)| entry.path == value.path) {
+                Some((entry, _)) => entry.servers.extend(value.servers),
+                None => paths.push((value, origin)),
+            }
+        }
+        for (entry, origin) in paths {
+            let pools = self.pools.iter().map(|pool| &pool.value.name);
+            let upstreams = self.upstreams.iter().map(|table| &table.value.name);
+            let name = free_name(&entry.name(), |name| {
+                pools.clone().any(|own| own == name) || upstreams.clone().any(|own| own == name)
+            });
+            let route = RouteTable {
+                path: entry.path,
+                upstream: Some(name.clone()),
+                ..RouteTable::default()
+            };
+            self.upstreams.push(table_of(name, entry.servers, &origin));
+            self.routes.push(KeyedTable::whole(route, &origin));
+        }
     }
 
     /// Whether a text is a value of the setting, whatever else is written.
@@ -279,4 +323,19 @@ impl Draft {
         }
         Ok(())
     }
+}
+
+/// A name that begins like this one and that no other has; names have a greatest length.
+pub(super) fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (1_usize..).map(|number| {
+        let suffix = if number == 1 {
+            String::new()
+        } else {
+            format!("-{number}")
+        };
+        let kept = name.len().min(NAME_BYTES_MAX - suffix.len());
+        format!("{}{suffix}", &name[..kept])
+    });
+    let mut free = numbered.skip_while(|name| is_taken(name));
+    free.next().expect("there are more numbers than names")
 }

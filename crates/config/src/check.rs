@@ -13,6 +13,7 @@ mod routes;
 mod rules;
 mod shares;
 mod tls;
+mod upstreams;
 
 use std::io;
 use std::net::SocketAddr;
@@ -139,9 +140,10 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> Checked {
 /// Nothing to serve. Asked only when everything was understood: what was not may be the application.
 pub(super) fn nothing_to_serve(draft: &Draft) -> Option<ConfigFault> {
     let hint = "name an application (`milepost serve module:app`), a folder (`--static /=DIR`), \
-                or redirects and responses in the configuration file";
+                a server to pass requests on to (`--proxy URL`), or redirects and responses in the configuration file";
     let has_rules = !draft.redirects.is_empty() || !draft.replies.is_empty();
-    let is_nothing = !draft.has_app() && draft.statics.is_empty() && !has_rules;
+    let is_nothing =
+        draft.app.is_none() && draft.routes.is_empty() && draft.statics.is_empty() && !has_rules;
     is_nothing.then(|| ConfigFault::statement(Origin::Whole, "nothing to serve").with_hint(hint))
 }
 
@@ -357,7 +359,7 @@ impl Check<'_> {
 
     fn spool_dir(&mut self, draft: &Draft) {
         // Files need no bodies.
-        if !draft.has_app() {
+        if !draft.has_app() && draft.routes.is_empty() {
             return;
         }
         let (dir, origin) = (&draft.config.spool.dir, draft.origin("spool_dir"));

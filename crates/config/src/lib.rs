@@ -142,6 +142,7 @@ fn draft_of(sources: &Sources) -> (Draft, Vec<ConfigFault>) {
         // In rising precedence, and past a fault: all faults are found at once.
         draft.take(reading, &mut faults);
     }
+    draft.expand_proxies();
     (draft, faults)
 }
 

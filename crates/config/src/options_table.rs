@@ -90,6 +90,8 @@ groups! {
     Asgi "asgi" "ASGI"
     /// Folders of files.
     Files "files" "Files"
+    /// Servers elsewhere that requests are passed on to.
+    Upstreams "upstreams" "Reverse proxy"
     /// Redirects, fixed responses, rewrites, error pages.
     Rules "redirects" "Redirects and error pages"
     /// Addresses, drivers, accepting.

@@ -16,6 +16,7 @@ pub(crate) mod proxies;
 pub(crate) mod routes;
 pub(crate) mod rules;
 pub(crate) mod tls;
+pub(crate) mod upstreams;
 pub(crate) mod value;
 
 use std::ops::RangeInclusive;
@@ -35,6 +36,7 @@ pub(crate) use logs::{form, interval, keep_len, rotate_size};
 pub(crate) use pools::{overload_timeout, reserve, run_time, slow_pool, threads};
 pub(crate) use processes::{account, control, resident, share, span_or_zero, umask, user};
 pub(crate) use proxies::{forwarded_headers, groups, peers};
+pub(crate) use upstreams::proxy;
 
 /// What should have been written instead, where that can be said.
 pub(crate) type Hint = Option<String>;

@@ -11,7 +11,8 @@ use super::fault::{ConfigFault, Origin};
 use super::foreign::{FlagSource, translate};
 use super::nearest;
 use super::options_table::{
-    self, ENVIRONMENT_PREFIX, SETTINGS, Setting, SettingKind, Spelling, migration_hint, setting,
+    self, ENVIRONMENT_PREFIX, ListForm, SETTINGS, Setting, SettingKind, Spelling, migration_hint,
+    setting,
 };
 use super::parse::did_you_mean;
 use super::sources::{FlagText, OTHERS_VARIABLES, Sources, TomlText};
@@ -43,6 +44,10 @@ impl SettingValue {
     pub(super) fn text(text: impl Into<String>, origin: Origin) -> Self {
         let text = text.into();
         SettingValue::Text(SettingText { text, origin })
+    }
+
+    fn table(table: SettingTable) -> Self {
+        SettingValue::Table(Box::new(table))
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -152,6 +157,11 @@ fn variable(
     named_twice(readings, setting, &origin)?;
     let entry = |part: &str| SettingValue::text(part.trim(), origin.clone());
     let entries = match setting.kind {
+        // Commas are within the entries.
+        SettingKind::List {
+            toml: ListForm::Lists,
+            ..
+        } => value.split_whitespace().map(entry).collect(),
         SettingKind::List { .. } => value.split(',').map(entry).collect(),
         _ => vec![entry(value)],
     };
@@ -338,10 +348,15 @@ impl TomlFile<'_> {
         let has_many = kind.clear().is_some();
         match item {
             // An array of tables, in either of TOML's forms, or one table alone.
-            Item::ArrayOfTables(tables) if has_tables => {
-                Some(tables.iter().map(|table| self.table(table, name)).collect())
+            Item::ArrayOfTables(tables) if has_tables => Some(
+                tables
+                    .iter()
+                    .map(|table| SettingValue::table(self.table(table, name)))
+                    .collect(),
+            ),
+            Item::Table(table) if has_tables => {
+                Some(vec![SettingValue::table(self.table(table, name))])
             }
-            Item::Table(table) if has_tables => Some(vec![self.table(table, name)]),
             Item::Value(Value::Array(array)) if has_many => {
                 let entry = |value: &Value| self.entry(setting, name, value, value.span());
                 array.iter().map(entry).collect()
@@ -369,19 +384,19 @@ impl TomlFile<'_> {
     ) -> Option<SettingValue> {
         let origin = self.origin(place, name);
         match value.as_inline_table() {
-            Some(table) if setting.kind.table().is_some() => {
-                Some(self.table_at(table.clone().into_table(), name, origin))
-            }
+            Some(table) if setting.kind.table().is_some() => Some(SettingValue::table(
+                self.table_at(table.clone().into_table(), name, origin),
+            )),
             _ if setting.in_flags() => Some(SettingValue::text(plain(value)?, origin)),
             _ => None,
         }
     }
 
-    fn table(&self, table: &Table, name: &str) -> SettingValue {
+    fn table(&self, table: &Table, name: &str) -> SettingTable {
         self.table_at(table.clone(), name, self.origin(table.span(), name))
     }
 
-    fn table_at(&self, items: Table, name: &str, origin: Origin) -> SettingValue {
+    fn table_at(&self, items: Table, name: &str, origin: Origin) -> SettingTable {
         let place = |(key, item): (&str, &Item)| {
             let at = items.key(key).and_then(Key::span);
             let start = at.clone().or_else(|| item.span()).map_or(0, |at| at.start);
@@ -393,13 +408,29 @@ impl TomlFile<'_> {
                 origin: self.origin(at, &format!("{name}.{key}")),
             }
         };
-        let keys = items.iter().map(place).collect();
-        SettingValue::Table(Box::new(SettingTable {
+        SettingTable {
             name: name.to_owned(),
             origin,
-            keys,
+            keys: items.iter().map(place).collect(),
+            inner: items
+                .iter()
+                .flat_map(|(key, item)| self.inner_tables(&format!("{name}.{key}"), item))
+                .collect(),
             items,
-        }))
+        }
+    }
+
+    /// The tables of an array of tables, in either of TOML's forms.
+    fn inner_tables(&self, name: &str, item: &Item) -> Vec<SettingTable> {
+        if let Some(tables) = item.as_array_of_tables() {
+            return tables.iter().map(|table| self.table(table, name)).collect();
+        }
+        let values = item.as_array().into_iter().flatten();
+        let tables = values.filter_map(|value| Some((value.as_inline_table()?, value.span())));
+        let read = |(table, span): (&toml_edit::InlineTable, Option<Range<usize>>)| {
+            self.table_at(table.clone().into_table(), name, self.origin(span, name))
+        };
+        tables.map(read).collect()
     }
 
     /// `"/url" = "dir"` is the same as `"/url=dir"` in a list, and an array of texts is several of them.

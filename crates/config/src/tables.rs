@@ -28,6 +28,8 @@ pub(crate) struct SettingTable {
     pub items: toml_edit::Table,
     /// Where the keys are.
     pub keys: Vec<KeyPlace>,
+    /// The tables of arrays of tables in it, such as `[[upstream.server]]`; `items` has them as well.
+    pub inner: Vec<SettingTable>,
 }
 
 /// Where a key of a table is.
@@ -92,6 +94,23 @@ pub(crate) fn read<S: Structure>(table: &SettingTable, faults: &mut Vec<ConfigFa
 }
 
 impl SettingTable {
+    /// The table without a key that is an array of tables, and those tables.
+    pub(crate) fn split(&self, key: &str) -> (SettingTable, Vec<&SettingTable>) {
+        let mut own = self.clone();
+        let name = format!("{}.{key}", self.name);
+        let inner: Vec<_> = self
+            .inner
+            .iter()
+            .filter(|table| table.name == name)
+            .collect();
+        // What is no array of tables stays, and is refused with the other keys.
+        if !inner.is_empty() {
+            own.items.remove(key);
+            own.keys.retain(|place| place.key != key);
+        }
+        (own, inner)
+    }
+
     /// At the key to blame, or at the table where it has no such key.
     fn contradicted(&self, found: &Contradiction) -> ConfigFault {
         let place = self.keys.iter().find(|place| place.key == found.key);
@@ -147,7 +166,9 @@ impl SettingTable {
         if self.keys.iter().any(|place| place.key == key) {
             return None;
         }
-        let example = setting(&self.name)?.example();
+        // A table within another has the example of the whole.
+        let name = self.name.split('.').next().unwrap_or_default();
+        let example = setting(name)?.example();
         let fault = ConfigFault::statement(self.origin.clone(), format!("`{key}` is missing"));
         Some(fault.with_hint_maybe(example.map(|example| format!("as in\n{example}"))))
     }

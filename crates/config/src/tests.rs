@@ -20,6 +20,7 @@ mod said;
 mod shares;
 mod table;
 mod tls;
+mod upstreams;
 
 use std::collections::BTreeSet;
 use std::io;

@@ -94,7 +94,7 @@ impl Check<'_> {
     }
 
     /// The bytes of a file, which must be one that can be read.
-    fn file(&mut self, origin: &Origin, file: &Path) -> Option<u64> {
+    pub(super) fn file(&mut self, origin: &Origin, file: &Path) -> Option<u64> {
         // Now, and as this user: a missing page would be found only when the first error has to be shown.
         let error = match (self.machine.file)(file) {
             Ok(bytes) => return Some(bytes),

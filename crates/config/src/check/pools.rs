@@ -30,9 +30,13 @@ impl Check<'_> {
             self.pool_bounds(&pool, &|_| entry.origin.clone());
             config.pools.push(pool);
         }
-        config.routes = self.routes(draft, &config.apps, &mut config.pools);
+        self.upstreams(draft, config);
+        config.routes = self.routes(draft, config);
         if config.pools.len() > POOLS_MAX {
-            let text = format!("{} pools: more than {POOLS_MAX}", config.pools.len());
+            let text = format!(
+                "{} pools and upstreams: more than {POOLS_MAX}",
+                config.pools.len()
+            );
             self.statement(&draft.origin("pool"), text, "let rules share them");
         }
         // Whether that is right is known once the application is loaded: an event loop has no threads.

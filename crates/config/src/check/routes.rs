@@ -1,14 +1,15 @@
-//! Do applications and their routes hold together? Each application once, each route one that can be reached, and a pool
-//! for each that runs no other application.
+//! Do applications and routes hold together? Each application once, each route one that can be reached, and a pool for
+//! each that runs no other application.
 
 use std::cmp::Reverse;
 
 use super::Check;
 use super::pools::filled;
-use crate::builder::{AppName, Draft, Placed};
-use crate::parse::pools::{NAME_BYTES_MAX, PoolTable};
+use crate::builder::{AppName, Draft, KeyedTable, Placed, free_name};
+use crate::parse::did_you_mean;
+use crate::parse::pools::PoolTable;
 use crate::parse::routes::RouteTable;
-use crate::typed::{App, Interface, PoolConfig, PoolRuns, Route};
+use crate::typed::{App, Config, Interface, PoolConfig, PoolRuns, Route};
 
 impl Check<'_> {
     /// All applications, each once.
@@ -20,17 +21,16 @@ impl Check<'_> {
         if let Some(name) = &draft.app {
             apps.push(self.app(draft, name, &draft.root_path, draft.interface));
         }
-        for Placed { value, .. } in &draft.routes {
-            let app = self.app_of(draft, value);
-            if !apps.contains(&app) {
-                apps.push(app);
-            }
+        for route in &draft.routes {
+            let app = self.app_of(draft, &route.value);
+            apps.extend(app.filter(|app| !apps.contains(app)));
         }
         apps
     }
 
-    fn app_of(&self, draft: &Draft, route: &RouteTable) -> App {
-        self.app(draft, &route.app, &route.root_path, route.interface)
+    fn app_of(&self, draft: &Draft, route: &RouteTable) -> Option<App> {
+        let name = route.app.as_ref()?;
+        Some(self.app(draft, name, &route.root_path, route.interface))
     }
 
     fn app(&self, draft: &Draft, name: &AppName, root_path: &str, interface: Interface) -> App {
@@ -47,16 +47,8 @@ impl Check<'_> {
     }
 
     /// All routes, in the order in which they are looked at. An application without a pool gets one.
-    pub(super) fn routes(
-        &mut self,
-        draft: &Draft,
-        apps: &[App],
-        pools: &mut Vec<PoolConfig>,
-    ) -> Vec<Route> {
-        // The pool of each application; the first one has that of all other requests.
-        let mut own: Vec<Option<usize>> =
-            (0..apps.len()).map(|app| (app == 0).then_some(0)).collect();
-        let mut named: Vec<usize> = vec![0];
+    pub(super) fn routes(&mut self, draft: &Draft, config: &mut Config) -> Vec<Route> {
+        let mut app_pools = AppPools::new(config.apps.len());
         let mut routes: Vec<Route> = Vec::new();
         if draft.app.is_some() {
             routes.push(Route {
@@ -65,38 +57,20 @@ impl Check<'_> {
                 pool: 0,
             });
         }
-        for Placed { value, origin } in &draft.routes {
-            let sought = self.app_of(draft, value);
-            let app = apps.iter().position(|app| *app == sought);
-            let app = app.expect("the applications of routes are among all");
-            let pool = match &value.pool {
-                Some(name) => {
-                    let Some(pool) = self.pool_index(name, origin, pools) else {
-                        continue;
-                    };
-                    if named.contains(&pool) && pools[pool].runs != PoolRuns::App(app) {
-                        let text = format!("pool `{name}` runs another application already");
-                        self.statement(
-                            origin,
-                            text,
-                            "a pool runs one application: make another `[[pool]]`",
-                        );
-                    }
-                    named.push(pool);
-                    pools[pool].runs = PoolRuns::App(app);
-                    pool
-                }
-                None => *own[app].get_or_insert_with(|| {
-                    pools.push(own_pool(app, &sought, pools));
-                    pools.len() - 1
-                }),
+        for table in &draft.routes {
+            let pool = match &table.value.upstream {
+                Some(name) => self.upstream_pool(name, table, config),
+                None => self.app_pool(draft, table, config, &mut app_pools),
+            };
+            let Some(pool) = pool else {
+                continue;
             };
             let route = Route {
-                host: value.host.clone(),
-                path: value.path.clone(),
+                host: table.value.host.clone(),
+                path: table.value.path.clone(),
                 pool,
             };
-            self.route_is_reached(draft, origin, &route, &routes);
+            self.route_is_reached(draft, table.table(), &route, &routes);
             routes.push(route);
         }
         // Stable, though no two are alike.
@@ -107,6 +81,64 @@ impl Check<'_> {
             )
         });
         routes
+    }
+
+    /// The pool of an upstream that a route names.
+    fn upstream_pool(
+        &mut self,
+        name: &str,
+        table: &KeyedTable<RouteTable>,
+        config: &Config,
+    ) -> Option<usize> {
+        let upstreams = &config.upstreams;
+        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == name) {
+            return Some(upstream.pool);
+        }
+        let names = upstreams.iter().map(|upstream| upstream.name.as_str());
+        let hint = did_you_mean(name, names)
+            .unwrap_or_else(|| format!("make it: `[[upstream]]`, `name = \"{name}\"`"));
+        let text = format!("no upstream `{name}`");
+        self.statement(&table.origin(&["upstream"]), text, hint);
+        None
+    }
+
+    /// The pool of a route to an application.
+    fn app_pool(
+        &mut self,
+        draft: &Draft,
+        table: &KeyedTable<RouteTable>,
+        config: &mut Config,
+        app_pools: &mut AppPools,
+    ) -> Option<usize> {
+        let sought = self.app_of(draft, &table.value)?;
+        let app = config.apps.iter().position(|app| *app == sought);
+        let app = app.expect("the applications of routes are among all");
+        let pools = &mut config.pools;
+        let Some(name) = &table.value.pool else {
+            return Some(*app_pools.own[app].get_or_insert_with(|| {
+                pools.push(own_pool(app, &sought, pools));
+                pools.len() - 1
+            }));
+        };
+        let pool = self.pool_index(name, table.table(), pools)?;
+        let runs = PoolRuns::App(app);
+        match pools[pool].runs {
+            PoolRuns::Upstream(_) => {
+                let text = format!("pool `{name}` is the queue of an upstream");
+                let hint = format!("make another `[[pool]]`, or write `upstream = \"{name}\"`");
+                self.statement(table.table(), text, hint);
+                return None;
+            }
+            other if app_pools.named.contains(&pool) && other != runs => {
+                let text = format!("pool `{name}` runs another application already");
+                let hint = "a pool runs one application: make another `[[pool]]`";
+                self.statement(table.table(), text, hint);
+            }
+            PoolRuns::App(_) => {}
+        }
+        app_pools.named.push(pool);
+        pools[pool].runs = runs;
+        Some(pool)
     }
 
     fn route_is_reached(
@@ -139,6 +171,23 @@ impl Check<'_> {
     }
 }
 
+/// The pools of applications, as routes name them.
+struct AppPools {
+    /// That of each application for routes that name none; the first one has that of all other requests.
+    own: Vec<Option<usize>>,
+    /// Those that belong to an application.
+    named: Vec<usize>,
+}
+
+impl AppPools {
+    fn new(apps_len: usize) -> Self {
+        Self {
+            own: (0..apps_len).map(|app| (app == 0).then_some(0)).collect(),
+            named: vec![0],
+        }
+    }
+}
+
 /// The pool of an application that names none, with the bounds of the first one.
 fn own_pool(app: usize, of: &App, pools: &[PoolConfig]) -> PoolConfig {
     let is_good = |letter: &char| letter.is_ascii_alphanumeric() || "-_.".contains(*letter);
@@ -148,18 +197,8 @@ fn own_pool(app: usize, of: &App, pools: &[PoolConfig]) -> PoolConfig {
         false => format!("app-{name}"),
     };
     let is_taken = |name: &str| pools.iter().any(|pool| pool.name == name);
-    let numbered = (1_usize..).map(|number| {
-        let suffix = if number == 1 {
-            String::new()
-        } else {
-            format!("-{number}")
-        };
-        let kept = name.len().min(NAME_BYTES_MAX - suffix.len());
-        format!("{}{suffix}", &name[..kept])
-    });
-    let mut free = numbered.skip_while(|name| is_taken(name));
     let table = PoolTable {
-        name: free.next().expect("there are more numbers than pools"),
+        name: free_name(&name, is_taken),
         ..PoolTable::default()
     };
     PoolConfig {

@@ -1,7 +1,7 @@
 //! Do fair shares hold together? Routes that there are, limits that can have an effect.
 
 use super::Check;
-use crate::builder::{Draft, Placed};
+use crate::builder::{Draft, KeyedTable, Placed};
 use crate::parse::routes::RouteTable;
 use crate::parse::{did_you_mean, quoted};
 use crate::typed::Rate;
@@ -16,7 +16,7 @@ impl Check<'_> {
         for Placed { value, origin } in &draft.rate_routes {
             let url = said(&value.url);
             let is_app = value.url.is_empty() && draft.app.is_some();
-            let is_route = |route: &Placed<RouteTable>| {
+            let is_route = |route: &KeyedTable<RouteTable>| {
                 route.value.host.is_none() && route.value.path == value.url
             };
             let has_app = is_app || draft.routes.iter().any(is_route);

@@ -77,6 +77,8 @@ pub(crate) enum ListForm {
     Texts,
     /// For texts of the form `THIS=THAT` a table, `"THIS" = "THAT"`.
     Pairs,
+    /// The same for `THIS=THAT,THAT`, `"THIS" = ["THAT", "THAT"]`. In a variable, entries stand between spaces.
+    Lists,
     /// A table in the place of each text, as the example.
     Tables {
         example: &'static str,
@@ -156,7 +158,9 @@ impl Setting {
                 TextForm::Plain | TextForm::Named(_) | TextForm::Range => "Text",
             },
             SettingKind::List { toml, .. } => match toml {
-                ListForm::Pairs => "Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]",
+                ListForm::Pairs | ListForm::Lists => {
+                    "Text | Sequence[Text] | Mapping[str, Text | Sequence[Text]]"
+                }
                 ListForm::Texts | ListForm::Tables { .. } => "Text | Sequence[Text]",
             },
             SettingKind::Tables { .. } => return None,
@@ -205,7 +209,7 @@ impl Setting {
             },
             SettingKind::List { toml, .. } => match toml {
                 ListForm::Texts => ("TEXT", "array of strings"),
-                ListForm::Pairs => ("TEXT", "array of strings, or table"),
+                ListForm::Pairs | ListForm::Lists => ("TEXT", "array of strings, or table"),
                 ListForm::Tables { .. } => ("TEXT", "string, or array of strings and tables"),
             },
             SettingKind::Tables { .. } => ("TABLES", "array of tables"),
@@ -230,7 +234,7 @@ impl SettingKind {
         matches!(
             self,
             SettingKind::List {
-                toml: ListForm::Pairs,
+                toml: ListForm::Pairs | ListForm::Lists,
                 ..
             }
         )

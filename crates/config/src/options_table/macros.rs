@@ -146,6 +146,14 @@ macro_rules! kind {
             },
         }
     };
+    // The same for tables with tables in them, by a function of their own.
+    (read_tables($example:expr, $read:expr) $($place:ident).+) => {
+        SettingKind::Tables {
+            example: $example,
+            clear: |draft| draft$(.$place)+.clear(),
+            add: |draft, table, faults| draft$(.$place)+.extend($read(table, faults)),
+        }
+    };
     // Targets as texts or as tables; `None` for `off`.
     (logs($expected:expr, $example:expr, $table:ty) $($place:ident).+) => {
         kind!(list(

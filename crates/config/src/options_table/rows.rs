@@ -23,6 +23,7 @@ use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
 use crate::parse::routes::RouteTable;
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::tls::{self, TlsTable};
+use crate::parse::upstreams::{self, PROXY, UPSTREAM_TABLE};
 use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
@@ -77,15 +78,15 @@ settings! {
     /// Files and the server's own pages always answer 405.
     trace_requests in Application { default: "false" } = switch() => config.trace_requests;
 
-    /// Route that sends requests to another application
-    /// `app` is required. `path` is the beginning of a path: `/ws` stands for `/ws` and everything below it, and `/`,
+    /// Route that sends requests to another application or to an upstream
+    /// Either `app` or `upstream`, the name of an `[[upstream]]`, is required. `path` is the beginning of a path: `/ws` stands for `/ws` and everything below it, and `/`,
     /// the default, for all paths. `host` is a host name (`*.` matches all subdomains). Routes with a host are looked
     /// at first, then the longest path counts, of routes and of `static` folders; `app` gets the rest. Applications
     /// see the whole path. `root_path` and `interface` are as the settings of the same name, for this application.
     /// `pool` names the `[[pool]]` that runs it; without one it gets a pool of its own. All ASGI applications of a
     /// process share one event loop.
     route in Application {}
-        = tables("[[route]]\npath = \"/ws\"\napp = \"chat:app\"", RouteTable) => routes;
+        = keyed_tables("[[route]]\npath = \"/ws\"\napp = \"chat:app\"", RouteTable) => routes;
     /// Interface of the application
     /// `auto` finds out: an asynchronous callable is ASGI, any other callable is WSGI. ASGI runs on an event loop, WSGI
     /// on worker threads. `asgi2` is the old form of ASGI, a callable that returns a callable, which is never found.
@@ -207,6 +208,31 @@ settings! {
     /// Threads that find, open and read files; 0 lets drivers do so
     /// A cached file that was checked recently needs none of them.
     openers in Files { default: "4" } = count(0, 64) => config.file_serving.openers;
+
+    /// Server to pass requests on to, as PATH=URL or URL (repeatable)
+    /// `/api=http://127.0.0.1:9000` passes on `/api` and everything below it, with its whole path; a URL alone takes all
+    /// requests. Several servers stand between commas. A URL is `http://`, `https://` or `unix:` with the path of a
+    /// socket. In the environment, entries stand between spaces. In TOML the setting may also be a table, `[proxy]`
+    /// with `"/api" = ["http://..."]`. The upstream is called `proxy`, or `proxy-api` for `/api`. `[[upstream]]` and
+    /// `[[route]]` say the same, and more.
+    proxy in Upstreams { placeholder: "[PATH=]URL", is_daily: true } = list(PROXY, ListForm::Lists, parse::proxy) => proxies;
+    /// Group of servers that routes pass requests on to
+    /// `name` is required, and `servers` (URLs) or `[[upstream.server]]` tables with `url`, `slots`, `weight` and
+    /// `backup`. An upstream has a queue of its name: `queue_len_max`, `queue_timeout` and `request_timeout` override
+    /// the settings of the same name, and `[[pool_rule]]` may set the priority of its requests.
+    /// `balance` is `queue` (the least loaded server that has a free slot; requests wait while none has),
+    /// `least-connections`, `two-choices`, `peak-ewma`, `prequal`, `round-robin`, `random`, `first`, `hash` (by `hash_by`: `client`,
+    /// `path`, `header:NAME` or `cookie:NAME`) or `sticky` (by `sticky_cookie`, milepost-server).
+    /// `slots` is the number of requests in flight at each server; without it the server's load report counts
+    /// (`trust_reports`, true), or it is learnt, up to `slots_max` (256).
+    /// Times: `connect_timeout` (5s), `response_timeout` (60s, until the first byte and between two reads),
+    /// `idle_timeout` (50s) of at most `idle_max` (64) idle connections, `resolve_every` (10s) for names.
+    /// Failures: `retries` (2) within a `retry_budget` (10% of the requests), `retry_status` (none), `eject_after` (5
+    /// failures in a row) for `eject_time` (30s), and `slow_start` (30s) afterwards. `check` is a path that is asked for each
+    /// `check_interval` (2s), with `check_rise` (2), `check_fall` (3) and `check_timeout` (2s).
+    /// `protocol` is `http1` or `http2`, and `send_proxy` sends a PROXY protocol header. Servers with `https` have
+    /// `tls_ca`, `tls_name`, `tls_verify` (true), `tls_cert` and `tls_key`.
+    upstream in Upstreams {} = read_tables(UPSTREAM_TABLE, upstreams::upstream) => upstreams;
 
     /// Redirect requests to another path or site
     /// `from` is a path, or `/old/*` for all paths below `/old/`. `to` is a path or an absolute URL; a `*` in it

@@ -156,7 +156,7 @@ pub(crate) fn threads(text: &str) -> Result<(usize, usize), Hint> {
     }
 }
 
-fn queue_len_of(text: &str) -> Result<usize, Hint> {
+pub(crate) fn queue_len_of(text: &str) -> Result<usize, Hint> {
     let count = value::count(text).filter(|count| (1..=QUEUE_LEN_MAX).contains(count));
     count.map(|count| count as usize).ok_or(None)
 }

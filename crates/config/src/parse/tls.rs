@@ -70,7 +70,7 @@ impl Structure for TlsTable {
 }
 
 /// A name of a server in lower case, perhaps with `*.` in front.
-fn server_name(text: &str) -> Result<String, Hint> {
+pub(crate) fn server_name(text: &str) -> Result<String, Hint> {
     let name = text.to_ascii_lowercase();
     if name.contains("://") || name.contains('/') {
         return hinted("a name alone, without scheme and path");

@@ -49,6 +49,11 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("writers", "0"),
     ("writer_size", "128K"),
     ("openers", "3"),
+    ("proxy", "/api=http://127.0.0.1:9000"),
+    (
+        "upstream",
+        "[[upstream]]\nname = 'shop'\nservers = ['https://shop.internal', 'unix:shop.sock']",
+    ),
     ("redirect", "[[redirect]]\nfrom = '/old'\nto = '/new'"),
     (
         "respond",

@@ -146,7 +146,7 @@ fn names_of_pools_are_made_of_modules_and_stay_apart() {
 fn says_what_is_wrong_with_routes() {
     said! { r#"
     route = [{ path = '/a' }]
-        m.toml:2: `route`: `app` is missing > as in | [[route]] | path = "/ws" | app = "chat:app"
+        m.toml:2: `route`: a route to nothing > name what answers: `app = "chat:app"` or `upstream = "api"`
     route = [{ path = 'a', app = 'chat' }]
         m.toml:2: `route.path`: expected the beginning of a URL path (as `/ws`), found `a` > it begins with a slash: `/a`
     route = [{ path = '/a', app = 'chat.py' }]
