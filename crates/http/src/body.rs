@@ -32,6 +32,8 @@ pub struct Decoded {
     pub consumed: usize,
     /// Payload within `input[..consumed]`; may be empty.
     pub data: Range<usize>,
+    /// Bytes of the trailer section within `input[..consumed]`, those of its empty line included.
+    pub trailers: Range<usize>,
 }
 
 /// Where in the body the next byte stands; RFC 9112 sections 6.2 and 7.1.
@@ -99,27 +101,49 @@ impl State {
         digits: 0,
         line_bytes: 0,
     };
+
+    /// Whether the next byte belongs to the trailer section.
+    fn is_in_trailers(self) -> bool {
+        matches!(
+            self,
+            State::TrailerStart { .. }
+                | State::TrailerName { .. }
+                | State::TrailerValue { .. }
+                | State::TrailerLf { .. }
+                | State::LastLf { .. }
+        )
+    }
 }
 
 impl BodyDecoder {
     /// A decoder at the first byte of a body. Refuses a declared length over `body_bytes_max` before any
     /// of it is read (413).
     pub fn new(framing: BodyFraming, limits: &Limits) -> Result<Self, Refusal> {
+        match framing {
+            BodyFraming::Length(length) if length > limits.body_bytes_max => {
+                Err(Cause::BodyTooLarge.into())
+            }
+            _ => Ok(Self {
+                body_bytes_max: limits.body_bytes_max,
+                ..Self::unbounded(framing, limits)
+            }),
+        }
+    }
+
+    /// As `new`, for a body of any length.
+    pub(crate) fn unbounded(framing: BodyFraming, limits: &Limits) -> Self {
         let state = match framing {
             BodyFraming::None | BodyFraming::Length(0) => State::Done,
-            BodyFraming::Length(length) if length > limits.body_bytes_max => {
-                return Err(Cause::BodyTooLarge.into());
-            }
             BodyFraming::Length(length) => State::Length { left: length },
             BodyFraming::Chunked => State::NEXT_CHUNK,
         };
-        Ok(BodyDecoder {
+        BodyDecoder {
             state,
             bytes_out: 0,
-            body_bytes_max: limits.body_bytes_max,
+            body_bytes_max: u64::MAX,
             chunk_line_bytes_max: limits.chunk_line_bytes_max,
             trailer_bytes_max: limits.trailer_bytes_max,
-        })
+        }
     }
 
     /// Decodes what it can of `input`: up to the end of the first stretch of payload. Call again with the
@@ -129,6 +153,7 @@ impl BodyDecoder {
     /// are checked like fields and dropped.
     pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, Refusal> {
         let mut consumed = 0;
+        let mut trailers_start = 0;
         while let Some(&byte) = input.get(consumed) {
             match self.state {
                 State::Done => break,
@@ -138,18 +163,24 @@ impl BodyDecoder {
                     assert!(data.end <= input.len(), "a body takes more than there is");
                     return Ok(Decoded {
                         consumed: data.end,
+                        trailers: data.end..data.end,
                         data,
                     });
                 }
                 state => {
                     self.state = self.step(state, byte)?;
                     consumed += 1;
+                    // What begins the trailer section ends what is none of it: all before this byte, and it.
+                    if !state.is_in_trailers() {
+                        trailers_start = consumed;
+                    }
                 }
             }
         }
         Ok(Decoded {
             consumed,
             data: consumed..consumed,
+            trailers: trailers_start..consumed,
         })
     }
 

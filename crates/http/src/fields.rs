@@ -62,6 +62,20 @@ pub(crate) fn parse(
     start: usize,
     limits: &Limits,
 ) -> Result<Option<usize>, Cause> {
+    parse_lines(bytes, start, limits, |head, found| {
+        take(index, head, found, limits)
+    })
+}
+
+/// Finds the field lines that start at `start`, has `take` judge them, and gives the end of the head behind them; `None`
+/// when it is not in `bytes`. `take` gets the bytes of the whole head and its lines, of which there are no more than
+/// may be.
+pub(crate) fn parse_lines<E: From<Cause>>(
+    bytes: &[u8],
+    start: usize,
+    limits: &Limits,
+    take: impl FnOnce(&[u8], &[httparse::Header<'_>]) -> Result<(), E>,
+) -> Result<Option<usize>, E> {
     let section = &bytes[start..];
     let mut common = [httparse::EMPTY_HEADER; COMMON_HEADERS_LEN];
     let mut many = Vec::new();
@@ -73,12 +87,15 @@ pub(crate) fn parse(
     }
     match result {
         Ok(httparse::Status::Complete((section_bytes, found))) => {
+            if found.len() > limits.headers_len_max {
+                return Err(Cause::TooManyFields.into());
+            }
             let end = start + section_bytes;
-            take(index, &bytes[..end], found, limits).map(|()| Some(end))
+            take(&bytes[..end], found).map(|()| Some(end))
         }
         Ok(httparse::Status::Partial) => Ok(None),
-        Err(httparse::Error::TooManyHeaders) => Err(Cause::TooManyFields),
-        Err(_) => Err(scan::fault(section)),
+        Err(httparse::Error::TooManyHeaders) => Err(Cause::TooManyFields.into()),
+        Err(_) => Err(scan::fault(section).into()),
     }
 }
 
@@ -88,9 +105,6 @@ fn take(
     found: &[httparse::Header<'_>],
     limits: &Limits,
 ) -> Result<(), Cause> {
-    if found.len() > limits.headers_len_max {
-        return Err(Cause::TooManyFields);
-    }
     let mut facts = Facts::default();
     let mut line_start = None;
     index.headers.clear();
@@ -110,7 +124,7 @@ fn take(
 
 /// Checks the line that ends before `next`: httparse takes a lone LF for a line end and has no bound.
 #[inline]
-fn check_line_end(
+pub(crate) fn check_line_end(
     bytes: &[u8],
     line_start: Option<u32>,
     next: u32,
@@ -128,7 +142,7 @@ fn check_line_end(
 
 /// Where `part`, a slice of `bytes`, lies in it.
 #[inline]
-fn span_within(bytes: &[u8], part: &[u8]) -> Span {
+pub(crate) fn span_within(bytes: &[u8], part: &[u8]) -> Span {
     Span::at(part.as_ptr().addr() - bytes.as_ptr().addr(), part.len())
 }
 
@@ -272,6 +286,19 @@ impl Facts {
     }
 }
 
+/// Whether an option of Connection names no field that only it names; empty elements name none.
+pub(crate) fn is_common_option(option: &[u8]) -> bool {
+    let is = |known: &str| option.eq_ignore_ascii_case(known.as_bytes());
+    match option.len() {
+        0 => true,
+        2 => is("te"),
+        5 => is("close"),
+        7 => is("upgrade"),
+        10 => is("keep-alive"),
+        _ => false,
+    }
+}
+
 /// `1*DIGIT` of at most 64 bits: no sign, no list, no whitespace (RFC 9110 section 8.6).
 pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
@@ -285,7 +312,7 @@ pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
 
 /// The transfer codings of all Transfer-Encoding fields, in order.
 #[derive(Default)]
-struct Codings {
+pub(crate) struct Codings {
     last: Coding,
     unknown: bool,
     chunked_len: usize,
@@ -301,7 +328,7 @@ enum Coding {
 
 impl Codings {
     /// Empty list elements and parameters are malformed here: `chunked` has none (RFC 9112 section 7.1).
-    fn note(&mut self, value: &[u8]) -> Result<(), Cause> {
+    pub(crate) fn note(&mut self, value: &[u8]) -> Result<(), Cause> {
         for coding in value.split(|&b| b == b',').map(trim) {
             if coding.is_empty() || !coding.iter().copied().all(is_token) {
                 return Err(Cause::CodingForm);
@@ -318,7 +345,7 @@ impl Codings {
     }
 
     /// RFC 9112 section 6.1: chunked once, and last; what else is understood is ours to say: nothing.
-    fn settle(&self) -> Result<(), Cause> {
+    pub(crate) fn settle(&self) -> Result<(), Cause> {
         if self.last != Coding::Chunked {
             return Err(Cause::CodingNotFinal);
         }

@@ -324,7 +324,7 @@ pub(crate) fn target_bytes(rest: &[u8], limits: &Limits) -> Result<Option<usize>
 /// RFC 3986 section 2: a URI is visible ASCII, and RFC 9112 section 3.2 sends it without a fragment. Wider than
 /// that RFC, because browsers send `|` and `"` raw in queries and nothing behind us is confused by them; narrower
 /// than most parsers, which let bytes above 0x7f through.
-fn check_target_bytes(target: &[u8]) -> Result<(), Cause> {
+pub(crate) fn check_target_bytes(target: &[u8]) -> Result<(), Cause> {
     // One pass without a way out of it, which the compiler turns into vector instructions.
     let bad = target.iter().fold(false, |bad, &b| {
         bad | !(0x21..=0x7e).contains(&b) | (b == b'#')

@@ -1,5 +1,5 @@
-//! HTTP/1.1, the server's role and as much of the client's as a load generator needs, and WebSocket in both roles, as pure
-//! machines: bytes in, values out.
+//! HTTP/1.1, the server's role, that of a proxy toward upstreams and as much of a client's as a load generator needs, and
+//! WebSocket in both roles, as pure machines: bytes in, values out.
 //!
 //! Takes slices of whatever has arrived and gives heads ([`HeadIndex`]), decoded bodies
 //! ([`BodyDecoder`]), framing decisions ([`plan_reply`]) and encoded reply heads ([`end_head`]).
@@ -38,6 +38,8 @@ pub mod target;
 mod forwarded;
 mod proxy_protocol;
 mod request_start;
+
+pub mod upstream;
 
 pub mod websocket;
 

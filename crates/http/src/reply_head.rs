@@ -78,6 +78,8 @@ impl ReplyHead {
 pub enum Asked {
     /// HEAD: replies have no bodies.
     Head,
+    /// Another protocol on this connection, which a 101 agrees to.
+    Upgrade,
     /// Any other method.
     Other,
 }
@@ -164,7 +166,7 @@ impl ReplyHeadFacts {
 
     /// RFC 9112 section 6.3, in its order.
     fn body(&self, status: u16, asked: Asked) -> Result<ReplyBody, NoReply> {
-        if asked == Asked::Head || matches!(status, 100..200 | 204 | 304) {
+        if has_no_body(status, asked) {
             return Ok(ReplyBody::None);
         }
         match (self.chunked, self.length) {
@@ -186,8 +188,13 @@ impl ReplyHeadFacts {
     }
 }
 
+/// Whether a reply ends with its head, RFC 9112 section 6.3.
+pub(crate) fn has_no_body(status: u16, asked: Asked) -> bool {
+    asked == Asked::Head || matches!(status, 100..200 | 204 | 304)
+}
+
 /// The elements of a list; empty ones count for nothing, RFC 9110 section 5.6.1.
-fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)

@@ -38,8 +38,8 @@ const DECIMAL_BYTES_MAX: usize = 20;
 
 /// What separates name and value.
 const SEPARATOR: &[u8] = b": ";
-/// What ends a line.
-const LINE_END: &[u8] = b"\r\n";
+/// What ends a line, and a head.
+pub(crate) const LINE_END: &[u8] = b"\r\n";
 /// Bytes of a line beside its name and its value.
 const FRAME_BYTES: usize = SEPARATOR.len() + LINE_END.len();
 
@@ -112,7 +112,7 @@ pub fn end_head(out: &mut Vec<u8>, plan: &ReplyPlan, version: Version, length: O
         (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
     }
     if plan.framing == ReplyFraming::Chunked {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        write_chunked(out);
     }
     if let Some(length) = length {
         write_content_length(out, length);
@@ -121,10 +121,15 @@ pub fn end_head(out: &mut Vec<u8>, plan: &ReplyPlan, version: Version, length: O
 }
 
 /// Appends a Content-Length field.
-fn write_content_length(out: &mut Vec<u8>, length: u64) {
+pub(crate) fn write_content_length(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"Content-Length: ");
     write_decimal(out, length);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the Transfer-Encoding field of a chunked body.
+pub(crate) fn write_chunked(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
 }
 
 macro_rules! statuses {
@@ -324,10 +329,7 @@ impl FieldLines {
             return Err(InvalidField::Value);
         }
         self.0.reserve(name.len() + value.len() + FRAME_BYTES);
-        self.0.extend_from_slice(name);
-        self.0.extend_from_slice(SEPARATOR);
-        self.0.extend_from_slice(value);
-        self.0.extend_from_slice(LINE_END);
+        push_line(&mut self.0, name, &[value]);
         Ok(())
     }
 
@@ -465,6 +467,17 @@ fn first_line(lines: &[u8]) -> Option<Line<'_>> {
         value: trim(&lines[value_start..bytes - LINE_END.len()]),
         bytes,
     })
+}
+
+/// Appends a line whose name and value, which is `parts` one behind the other, have been checked.
+#[inline]
+pub(crate) fn push_line(out: &mut Vec<u8>, name: &[u8], parts: &[&[u8]]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(SEPARATOR);
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(LINE_END);
 }
 
 /// Whether `value` can neither end its line nor, as NUL does in some recipients, itself.
