@@ -18,6 +18,7 @@ const FIELD_BYTES_MIN: usize = 3;
 const TOKEN: u8 = 1;
 const VALUE: u8 = 2;
 const HOST: u8 = 4;
+const DASHED: u8 = 8;
 
 /// What the single pass over the fields noticed, so that nobody has to search for what is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,6 +33,8 @@ impl Marks {
     pub const ACCEPT_ENCODING: Marks = Marks(1 << 2);
     /// Authorization.
     pub const AUTHORIZATION: Marks = Marks(1 << 3);
+    /// Connection names further fields: it has options beside `close`, `keep-alive`, `upgrade` and `te`.
+    pub const CONNECTION_FIELDS: Marks = Marks(1 << 4);
 
     /// Whether all of `marks` are set.
     #[inline]
@@ -239,6 +242,9 @@ impl Facts {
         for option in value.split(|&b| b == b',').map(trim) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            if !is_common_option(option) {
+                self.mark(Marks::CONNECTION_FIELDS);
+            }
         }
     }
 
@@ -443,6 +449,14 @@ const fn classes() -> [u8; 256] {
     }
     // The punctuation of `tchar`, RFC 9110 section 5.6.2.
     add(&mut table, b"!#$%&'*+-.^_`|~", TOKEN);
+    // The same without `_`.
+    let mut byte = 0;
+    while byte < 256 {
+        if table[byte] & TOKEN != 0 && byte as u8 != b'_' {
+            table[byte] |= DASHED;
+        }
+        byte += 1;
+    }
     // The punctuation of `unreserved` and `sub-delims`, RFC 3986 sections 2.2 and 2.3.
     add(&mut table, b"-._~!$&'()*+,;=", HOST);
     table
@@ -477,6 +491,14 @@ fn is_host_name(b: u8) -> bool {
 /// Whether `name` may be a field's: a token, RFC 9110 section 5.6.2.
 pub(crate) fn is_field_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().fold(true, |good, &b| good & is_token(b))
+}
+
+/// Whether `name` may be a field's and has no `_`, which an application's environment cannot tell from `-`
+/// (CVE-2015-0219).
+#[inline]
+pub(crate) fn is_dashed_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && (name.iter()).fold(true, |good, &b| good & (CLASSES[b as usize] & DASHED != 0))
 }
 
 /// Whether `value` may be a field's, or a reason phrase: no control character but the tab, RFC 9110 section 5.5
