@@ -15,3 +15,6 @@ pub use body::UpstreamBody;
 pub use fault::UpstreamFault;
 pub use request::{ForwardingChain, ForwardingFields, HostField, RequestFault, UpstreamRequest};
 pub use response::{UpstreamHeadStep, UpstreamResponse};
+
+#[cfg(test)]
+mod tests;
