@@ -10,6 +10,7 @@ pub use body_stream::{BodyEnd, BodyStream, StreamPiece};
 pub use tls_facts::TlsFacts;
 
 mod body_stream;
+mod observer;
 pub(crate) mod ownership;
 pub(crate) mod stream;
 mod tls_facts;

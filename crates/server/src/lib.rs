@@ -32,6 +32,8 @@ mod slow;
 pub mod pool;
 mod queue;
 
+mod upstream;
+
 mod loop_inbox;
 mod loop_load;
 mod loop_wakeup;

@@ -212,15 +212,18 @@ impl Server {
     }
 
     fn start_pools(&self, events: &mpsc::Sender<Event>) -> io::Result<()> {
-        if self.handlers.is_empty() {
-            return Ok(());
-        }
         let events = events.clone();
         // The receiver is gone when the process is about to end.
         let on_exit = Arc::new(move || drop(events.send(Event::PoolThreadEnded)));
         for pool in &self.shared.pools {
-            if let Some(app) = pool.app() {
-                pool.start(&self.handlers[app], Arc::clone(&on_exit) as Arc<_>)?;
+            match (
+                pool.app().map(|app| self.handlers.get(app)),
+                pool.upstream(),
+            ) {
+                (Some(Some(handler)), _) => pool.start(handler, Arc::clone(&on_exit) as Arc<_>)?,
+                (None, Some(_)) => pool.open_upstream(),
+                // Without an application there is no handler for the first pool, which then has no requests.
+                _ => {}
             }
         }
         pool::start_controller(&self.shared.pools)

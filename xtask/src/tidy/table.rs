@@ -6,8 +6,9 @@
 /// Modules of the server that everybody may use, and that use only each other.
 pub(super) const VOCABULARY: [&str; 3] = ["exchange", "fault", "config"];
 
-/// Modules that connect the others: start-up, driver threads and their protocols, pool threads, the process.
-pub(super) const CONNECTORS: [&str; 5] = ["lib", "server", "driver", "protocol", "pool"];
+/// Modules that connect the others: start-up, driver threads and their protocols, pool threads, upstreams, the process.
+pub(super) const CONNECTORS: [&str; 6] =
+    ["lib", "server", "driver", "protocol", "pool", "upstream"];
 
 /// Further edges between modules: from, to, why.
 pub(super) const EDGES: &[(&str, &str, &str)] = &[

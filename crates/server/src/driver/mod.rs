@@ -46,6 +46,7 @@ use crate::response::ResponseWriter;
 use crate::service::Probe;
 use crate::sync::lock;
 use crate::transport::TlsBuffers;
+use crate::upstream::Upstreams;
 use config::typed::Config;
 use ipc::ListenerId;
 use ipc::stats::DriverStats;
@@ -98,6 +99,8 @@ pub(crate) struct Driver {
     pub(crate) handshakes: HandshakeLine,
     pub(crate) files: RefCell<Files>,
     pub(crate) table: RefCell<Table>,
+    /// Its ends of upstream groups.
+    pub(crate) upstreams: Upstreams,
     /// Exchanges on their way to their pools, by pool.
     outboxes: RefCell<Vec<Vec<Entry<Job>>>>,
     /// Looks that are under way, with the connections that wait for the same.
@@ -176,6 +179,7 @@ impl Driver {
             handshakes: HandshakeLine::new(),
             files: RefCell::new(files),
             table: RefCell::default(),
+            upstreams: Upstreams::new(&shared.pools),
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
             lookups: RefCell::default(),
             outbox_since: Cell::new(Stamp::NEVER),
@@ -228,6 +232,8 @@ impl Driver {
         self.acceptors.get() == 0
             && shared_acceptor.is_none_or(|acceptor| acceptor.ended.get().is_some())
             && self.table.borrow().len() == 0
+            // Of connections of its siblings.
+            && self.upstreams.running_len() == 0
             // Last, because it has an effect: from here on senders keep their connections.
             && self.mailbox().close_if_empty()
     }
@@ -283,7 +289,7 @@ impl Driver {
     async fn tick(self: Rc<Self>) {
         let mut due = Instant::now();
         loop {
-            if self.table.borrow().len() == 0 {
+            if self.table.borrow().len() == 0 && self.upstreams.running_len() == 0 {
                 self.publish_gauges();
                 // A connection that entered the table since the look has left a permit, and ends this wait at once.
                 self.arrival.notified().await;
@@ -294,6 +300,7 @@ impl Driver {
             tokio::time::sleep_until(due).await;
             let now = telemetry::now();
             self.look_at_deadlines(now).await;
+            self.upstreams.look_at_deadlines(now);
             self.change_files(|files| files.close_idle(now));
             self.shared.replies_memory.relieve(now);
             self.publish_gauges();
@@ -410,6 +417,8 @@ impl Driver {
         if self.has_handed_over.take() {
             // The one with most to do: the others hear of what comes meanwhile so much later.
             let pools = self.shared.pools.iter();
+            // An upstream's servers have processors of their own.
+            let pools = pools.filter(|pool| pool.upstream().is_none());
             if let Some(pool) = pools.max_by_key(|pool| pool.waiting_len()) {
                 pool.rest(REST_MAX);
             }
@@ -453,7 +462,7 @@ impl Driver {
         &self.shared.pools[usize::from(pool.expect("the service has given it a pool"))]
     }
 
-    pub(crate) fn hand_over(&self, job: Job) {
+    pub(crate) fn hand_over(self: &Rc<Self>, job: Job) {
         let record = &job.exchange.record;
         let pool = usize::from(record.pool.unwrap_or_default());
         let entry = Entry {
@@ -461,6 +470,9 @@ impl Driver {
             queued: record.phases.queued,
             before: record.queued.before,
             item: job,
+        };
+        let Some(entry) = self.hand_to_upstream(pool, entry) else {
+            return;
         };
         if self.outbox_since.get() == Stamp::NEVER {
             self.outbox_since.set(entry.queued);

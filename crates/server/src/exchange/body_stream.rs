@@ -7,8 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::stream::{StreamObserver, StreamShared};
-use crate::loop_inbox::LoopEvent;
+use super::stream::{StreamEvent, StreamObserver, StreamShared};
 use crate::sync::lock;
 
 /// Bytes that the application has not taken, beyond which the driver reads no more.
@@ -26,7 +25,7 @@ struct StreamState {
     pieces: VecDeque<Vec<u8>>,
     unread_bytes: usize,
     end: Option<BodyEnd>,
-    /// The event loop, once it has the exchange.
+    /// The event loop or the task, once it has the exchange.
     observer: Option<StreamObserver>,
     is_piece_awaited: bool,
     is_room_awaited: bool,
@@ -50,7 +49,7 @@ pub enum BodyEnd {
 pub enum StreamPiece {
     /// Its next bytes, and whether more may follow. Empty only at the end.
     Here(Vec<u8>, bool),
-    /// None yet; `LoopEvent::Message` follows when there is.
+    /// None yet; `StreamEvent::Body` follows when there is.
     Awaited,
     /// The same, and the client is to be told that it may send the body. Once.
     Uninvited,
@@ -81,7 +80,7 @@ impl BodyStream {
         self.state().is_uninvited
     }
 
-    /// Event loop: it has the exchange.
+    /// Event loop or task: it has the exchange.
     pub(crate) fn observe(&self, observer: StreamObserver) {
         self.state().observer = Some(observer);
     }
@@ -173,11 +172,10 @@ impl BodyStream {
         if !std::mem::take(&mut state.is_piece_awaited) {
             return;
         }
-        let observer = state.observer.as_ref();
-        let observer = observer.map(|it| (Arc::clone(&it.inbox), it.key));
+        let observer = state.observer.clone();
         drop(state);
-        if let Some((inbox, key)) = observer {
-            inbox.send(LoopEvent::Message(key));
+        if let Some(observer) = observer {
+            observer.notify(StreamEvent::Body);
         }
     }
 }

@@ -14,9 +14,9 @@ use http::FieldLines;
 use telemetry::Stamp;
 
 use super::Exchange;
+pub(crate) use super::observer::{StreamEvent, StreamObserver, TaskSignals};
 pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
-use crate::loop_inbox::{LoopEvent, LoopInbox};
 use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
 use crate::websocket::WebSocketChannel;
@@ -50,15 +50,8 @@ pub(crate) struct StreamShared {
     sent_bytes: AtomicU64,
     /// The driver has ended the last exchange because the application took too long; the stream ends with it.
     overdue: AtomicBool,
-    /// What hears of the stream, while its exchange is inside an event loop.
+    /// What hears of the stream, while an event loop or a task has its exchange.
     observer: Mutex<Option<StreamObserver>>,
-}
-
-/// Where an event loop hears of one exchange that is inside it.
-pub(crate) struct StreamObserver {
-    pub(crate) inbox: Arc<LoopInbox>,
-    /// The number of the exchange there.
-    pub(crate) key: u64,
 }
 
 /// A response on its way from a worker to the driver.
@@ -219,15 +212,15 @@ impl StreamShared {
     /// Driver: the exchange was ended here because the application took too long.
     pub(crate) fn set_overdue(&self) {
         self.overdue.store(true, Ordering::Release);
-        self.notify(LoopEvent::Overdue);
+        self.notify(StreamEvent::Overdue);
     }
 
-    /// Event loop: `observer` hears of the stream from now on.
+    /// Event loop or task: `observer` hears of the stream from now on.
     pub(crate) fn observe(&self, observer: StreamObserver) {
         *lock(&self.observer) = Some(observer);
     }
 
-    /// Event loop: nobody hears of the stream any more.
+    /// Event loop or task: nobody hears of the stream any more.
     pub(crate) fn unobserve(&self) {
         // Dropped behind the lock.
         let observer = lock(&self.observer).take();
@@ -236,16 +229,16 @@ impl StreamShared {
 
     /// Driver: the client has ended its side, or is gone.
     pub(crate) fn client_left(&self) {
-        self.notify(LoopEvent::ClientGone);
+        self.notify(StreamEvent::ClientGone);
     }
 
-    fn notify(&self, event: fn(u64) -> LoopEvent) {
+    fn notify(&self, event: StreamEvent) {
         if let Some(observer) = &*lock(&self.observer) {
-            observer.inbox.send(event(observer.key));
+            observer.notify(event);
         }
     }
 
-    /// Event loop: whether at most `bytes_max` bytes are unsent. If not, the observer hears when that is so.
+    /// Event loop or task: whether at most `bytes_max` bytes are unsent. If not, the observer hears when that is so.
     pub(crate) fn has_room(&self, bytes_max: u64) -> bool {
         let mut pending = self.pending();
         let is_full = pending.abandoned.is_none() && pending.unsent_bytes() > bytes_max;
@@ -270,7 +263,7 @@ impl StreamShared {
             self.room.notify_one();
         }
         if is_awaited {
-            self.notify(LoopEvent::Room);
+            self.notify(StreamEvent::Room);
         }
         memory.discard(unsent);
     }

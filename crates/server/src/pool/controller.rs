@@ -56,7 +56,7 @@ fn run(mut pools: Vec<PoolController>, timer: &Timer) {
     timer.set_sleeper();
     loop {
         timer.begin_scan();
-        pools.retain(|controller| controller.pool().threads().is_some());
+        pools.retain(|controller| controller.pool().is_open());
         if pools.is_empty() {
             return;
         }
@@ -138,7 +138,12 @@ impl PoolController {
         let (pool, counters) = (self.pool(), &self.pool().counters);
         let [full, shed, expired] =
             [&counters.refused, &counters.shed, &counters.expired].map(Counter::count);
-        let queued = pool.queue.snapshot(now);
+        let mut queued = pool.queue.snapshot(now);
+        if let Some(group) = pool.upstream() {
+            // Its queue knows of one thread, which is busy while any server is.
+            queued.running = usize::from(group.in_flight() > 0);
+            queued.idle = 1 - queued.running;
+        }
         let mut seen = PoolSeen {
             arrived: queued.arrived + full + shed,
             completed: counters.completed.count(),

@@ -339,15 +339,10 @@ impl LoopWorker {
         self.keys += 1;
         let key = self.keys;
         let stream = assignment.writer.stream().expect(HAS_STREAM);
-        stream.observe(StreamObserver {
-            inbox: Arc::clone(&self.inbox),
-            key,
-        });
+        let observer = StreamObserver::Loop(Arc::clone(&self.inbox), key);
+        stream.observe(observer.clone());
         if let Some(body) = &assignment.exchange.streamed {
-            body.observe(StreamObserver {
-                inbox: Arc::clone(&self.inbox),
-                key,
-            });
+            body.observe(observer);
         }
         if stream.ownership.is_revoked() {
             // Its driver may have been too early to find the observer.

@@ -7,6 +7,7 @@
 
 mod controller;
 mod event_loop;
+mod upstream_worker;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -32,8 +33,9 @@ use crate::refusal::Refusal;
 use crate::response::{Destination, ReplyMemory};
 use crate::slow::Slow;
 use crate::sync::lock;
+use crate::upstream::UpstreamGroup;
 use crate::watchdog::Watchdog;
-use config::typed::{self, Config, Level};
+use config::typed::{self, Config, Level, PoolRuns};
 use ipc::stats::{PoolStats, Stats};
 
 use controller::Timer;
@@ -44,6 +46,7 @@ pub(crate) use controller::start_controller;
 pub use event_loop::{
     FileLoader, LoopAssignment, LoopTake, LoopWorker, RunnableLoop, WebSocketAssignment,
 };
+pub(crate) use upstream_worker::UpstreamWorker;
 pub use worker::{Assignment, ErrorOutput, Meter, Worker, panic_text};
 
 /// Waiting exchanges from which on a driver rests.
@@ -56,12 +59,14 @@ const REST_DRAIN_SECS_MAX: f64 = 0.002;
 const STACK_BYTES: usize = 8 << 20;
 
 /// What runs the exchanges of pools.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 pub(crate) enum PoolKind {
     /// Threads of their own.
     Threads,
     /// One event loop for all.
     EventLoop,
+    /// Servers elsewhere.
+    Upstream(Arc<UpstreamGroup>),
 }
 
 /// An exchange on its way through the pool, and where its response goes.
@@ -91,6 +96,10 @@ pub(crate) struct Pool {
     workers: Arc<AtomicU32>,
     /// Where an event loop that has the pool hears of its exchanges.
     inbox: OnceLock<Arc<LoopInbox>>,
+    /// The servers that run its exchanges in the place of threads.
+    upstream: Option<Arc<UpstreamGroup>>,
+    /// Of a pool without threads: it has begun to serve, and has not ended.
+    is_open: AtomicBool,
 }
 
 /// What threads are started with.
@@ -129,14 +138,18 @@ impl Pool {
     }
 
     /// All pools that are configured, without threads. `kind_of` says what runs an application.
-    pub(crate) fn all(shared: &PoolContext, kind_of: impl Fn(usize) -> PoolKind) -> Vec<Arc<Self>> {
+    pub(crate) fn all(
+        shared: &PoolContext,
+        kind_of: impl Fn(PoolRuns) -> PoolKind,
+    ) -> Vec<Arc<Self>> {
         let timer: Arc<Timer> = Arc::default();
         let workers: Arc<AtomicU32> = Arc::default();
         let with_index = shared.config.pools.iter().zip(0_u16..);
         let pools = with_index.map(|(pool, index)| {
-            let (threads_min, threads_max) = match pool.runs.app().map(&kind_of) {
-                Some(PoolKind::Threads) => (pool.threads_min, pool.threads_max),
-                Some(PoolKind::EventLoop) | None => (1, 1),
+            let kind = kind_of(pool.runs);
+            let (threads_min, threads_max) = match kind {
+                PoolKind::Threads => (pool.threads_min, pool.threads_max),
+                PoolKind::EventLoop | PoolKind::Upstream(_) => (1, 1),
             };
             let settings = settings(pool, threads_min, threads_max);
             Arc::new(Self {
@@ -153,6 +166,11 @@ impl Pool {
                 draining: Arc::default(),
                 workers: Arc::clone(&workers),
                 inbox: OnceLock::new(),
+                upstream: match kind {
+                    PoolKind::Upstream(group) => Some(group),
+                    PoolKind::Threads | PoolKind::EventLoop => None,
+                },
+                is_open: AtomicBool::new(false),
             })
         });
         pools.inspect(|pool| pool.publish_gauges()).collect()
@@ -198,8 +216,8 @@ impl Pool {
     /// Other bounds of the size from now on, whatever was configured; the controller sees to it. No exchange is
     /// lost by it. There is always one thread at least, and the upper bound is never below the lower.
     pub(crate) fn reshape(&self, threads_min: usize, threads_max: usize) {
-        if self.inbox.get().is_some() {
-            // An event loop is one thread.
+        if self.inbox.get().is_some() || self.upstream.is_some() {
+            // An event loop is one thread, and an upstream has none here.
             return;
         }
         self.threads_min
@@ -322,9 +340,24 @@ impl Pool {
         }
     }
 
+    /// The servers that run its exchanges in the place of threads.
+    pub(crate) fn upstream(&self) -> Option<&Arc<UpstreamGroup>> {
+        self.upstream.as_ref()
+    }
+
+    /// An upstream's: exchanges may come.
+    pub(crate) fn open_upstream(&self) {
+        self.is_open.store(true, Ordering::Relaxed);
+        self.queue.grow(1, telemetry::now());
+        self.queue.thread_started();
+    }
+
     /// Lets the threads end once the queue is empty; no thread is started any more.
     pub(crate) fn close(&self) {
         self.queue.close(&self.settings());
+        if self.is_open.swap(false, Ordering::Relaxed) {
+            self.queue.thread_lost();
+        }
         // Behind the queue's end, which keeps threads that start now from waiting; the controller goes when it sees this.
         *lock(&self.threads) = None;
         self.timer.wake();
@@ -354,6 +387,11 @@ impl Pool {
     /// `None` before the start and after the end.
     fn threads(&self) -> Option<Arc<Threads>> {
         lock(&self.threads).clone()
+    }
+
+    /// Whether it has begun to serve and has not ended.
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed) || self.threads().is_some()
     }
 
     /// `more` threads are to be there.

@@ -27,10 +27,11 @@ use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
+use crate::upstream::UpstreamGroup;
 use crate::watchdog::Watchdog;
 use ::tls::CurrentTls;
 use config::failure::StartFault;
-use config::typed::Config;
+use config::typed::{Config, PoolRuns};
 use ipc::stats::Stats;
 
 /// What is open before the first thread starts.
@@ -102,16 +103,7 @@ impl OpenedParts {
             slow: slow.clone(),
             watchdog: watchdog.clone(),
         };
-        // Without an application there is no handler for the first pool, which then has no requests.
-        let kind_of = |app: usize| match handlers.get(app).and_then(|handler| handler.event_loop())
-        {
-            None => PoolKind::Threads,
-            Some(_) => PoolKind::EventLoop,
-        };
-        let pools = match config.has_pools() {
-            true => Pool::all(&context, kind_of),
-            false => Vec::new(),
-        };
+        let pools = pools(config, handlers, &context);
         let challenges = Arc::new(ChallengeAnswers::default());
         Shared {
             service: Service::new(config, slow, Arc::clone(&challenges)),
@@ -151,6 +143,23 @@ impl OpenedParts {
             is_replaced: AtomicBool::new(false),
             config: Arc::clone(config),
         }
+    }
+}
+
+/// All pools of the process, without threads.
+fn pools(config: &Config, handlers: &[Arc<dyn Handler>], context: &PoolContext) -> Vec<Arc<Pool>> {
+    let groups: Vec<_> = config.upstreams.iter().map(UpstreamGroup::new).collect();
+    let kind_of = |runs: PoolRuns| match runs {
+        PoolRuns::Upstream(upstream) => PoolKind::Upstream(Arc::clone(&groups[upstream])),
+        // Without an application there is no handler for the first pool, which then has no requests.
+        PoolRuns::App(app) => match handlers.get(app).and_then(|handler| handler.event_loop()) {
+            None => PoolKind::Threads,
+            Some(_) => PoolKind::EventLoop,
+        },
+    };
+    match config.has_pools() {
+        true => Pool::all(context, kind_of),
+        false => Vec::new(),
     }
 }
 

@@ -1,0 +1,154 @@
+//! A driver's end of the pool of an upstream group: it takes exchanges from the queue and ends them, as a worker does.
+//!
+//! Any driver may take any exchange: its response leaves through a `ResponseWriter`, whichever driver has the client's
+//! connection. Never waits. What an exchange needs of its upstream is in `upstream`.
+
+use std::sync::Arc;
+
+use files::Reply;
+use logging::Level;
+use queueing::Entry;
+use telemetry::{Ending, Nanos};
+
+use super::worker::Responder;
+use super::{Assignment, Job, Pool};
+use crate::exchange::Exchange;
+use crate::exchange::stream::{StreamEvent, StreamObserver};
+use crate::queue::DequeueReason;
+
+/// One driver's end of one pool.
+pub(crate) struct UpstreamWorker {
+    responder: Responder,
+    /// How long the last exchange has run, until the queue knows.
+    ran: Option<Nanos>,
+}
+
+impl UpstreamWorker {
+    pub(crate) fn new(pool: &Arc<Pool>) -> Self {
+        Self {
+            responder: Responder::new(Arc::clone(pool)),
+            ran: None,
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.responder.pool
+    }
+
+    /// Appends an admitted exchange to the queue.
+    pub(crate) fn push(&self, job: Entry<Job>) {
+        self.pool().push(&mut vec![job]);
+    }
+
+    /// Whether exchanges wait.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.pool().waiting_len() > 0
+    }
+
+    /// Whether exchanges wait for a log that is to lose no line.
+    pub(crate) fn waits_for_log(&self) -> bool {
+        let log = &self.pool().shared.log;
+        log.keeps_all && log.is_awaited()
+    }
+
+    /// The next waiting exchange; those that have waited too long are refused on the way. End it by `finish` or
+    /// `abandon`.
+    pub(crate) fn take(&mut self) -> Option<Assignment> {
+        loop {
+            let queue = &self.responder.pool.queue;
+            let taken = queue.take_now(&mut self.ran, telemetry::now)?;
+            if taken.reason == DequeueReason::Expired {
+                self.responder.refuse(taken.item, taken.now);
+                continue;
+            }
+            if let Some(assignment) = self.responder.begin(taken.item, taken.now, None) {
+                self.pool().counters.running.add_from_any();
+                return Some(assignment);
+            }
+        }
+    }
+
+    /// `observer` hears of the client and of the body of an exchange from now on.
+    pub(crate) fn observe(assignment: &Assignment, observer: &StreamObserver) {
+        let stream = assignment.writer.stream().expect(super::worker::HAS_STREAM);
+        stream.observe(observer.clone());
+        if let Some(body) = &assignment.exchange.streamed {
+            body.observe(observer.clone());
+        }
+        if stream.ownership.is_revoked() {
+            // Its driver may have been too early to find the observer.
+            observer.notify(StreamEvent::ClientGone);
+        }
+    }
+
+    /// The upstream's whole response was written.
+    pub(crate) fn finish(&mut self, mut assignment: Assignment) {
+        leave_stream(&mut assignment);
+        let ended = self.responder.conclude(&mut assignment, Ok(()));
+        self.count_ended(&assignment.exchange);
+        self.responder.end(assignment, ended);
+    }
+
+    /// The upstream gave no response, or not all of it: the client gets `reply` where nothing has left yet, else a
+    /// response that does not look complete. The record ends so.
+    pub(crate) fn fail(
+        &mut self,
+        mut assignment: Assignment,
+        reply: Reply,
+        ending: Ending,
+        cause: &'static str,
+    ) {
+        leave_stream(&mut assignment);
+        let ended = match assignment.writer.head_is_sent() {
+            true => {
+                let record = &mut assignment.exchange.record;
+                assignment.writer.cut(record, cause)
+            }
+            false => self.responder.respond(&mut assignment, reply),
+        };
+        let record = &mut assignment.exchange.record;
+        // A client that is gone stays gone.
+        if record.ending != Ending::PeerGone {
+            record.end_as(ending, cause);
+        }
+        self.count_ended(&assignment.exchange);
+        self.responder.end(assignment, ended);
+    }
+
+    /// Nobody waits for the response any more.
+    pub(crate) fn abandon(&mut self, mut assignment: Assignment, ending: Ending) {
+        leave_stream(&mut assignment);
+        let Assignment { exchange, writer } = &mut assignment;
+        let has_head = writer.head_is_sent();
+        let ended = writer.cut(&mut exchange.record, "");
+        exchange.record.end_as(ending, "");
+        if !has_head {
+            exchange.record.status = 0;
+        }
+        self.count_ended(&assignment.exchange);
+        self.responder.end(assignment, ended);
+    }
+
+    /// Adds to the error log about an exchange.
+    pub(crate) fn log(&self, exchange: &Exchange, level: Level, text: &str) {
+        self.responder.log(level, exchange, text);
+    }
+
+    fn count_ended(&mut self, exchange: &Exchange) {
+        let phases = &exchange.record.phases;
+        self.ran = Some(phases.replied.since(phases.started));
+        let counters = self.pool().counters;
+        counters.running.take_from_any();
+        counters.completed.add_from_any();
+    }
+}
+
+/// Before the stream may be another exchange's. No more of the body is taken.
+fn leave_stream(assignment: &mut Assignment) {
+    let stream = assignment.writer.stream().expect(super::worker::HAS_STREAM);
+    stream.unobserve();
+    if let Some(body) = assignment.exchange.streamed.take() {
+        body.leave();
+        assignment.exchange.record.request_bytes += body.received_bytes();
+    }
+}

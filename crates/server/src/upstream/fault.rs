@@ -1,0 +1,70 @@
+//! Why an upstream gave no response, or not all of one.
+
+use std::io;
+
+use http::upstream::RequestFault;
+use telemetry::Ending;
+
+/// What went wrong between here and an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpstreamFault {
+    /// No connection could be made.
+    Unreachable,
+    /// No connection was made in time.
+    ConnectTimeout,
+    /// The connection ended before any byte of the response.
+    Closed,
+    /// Bytes that are no response, with what is wrong with them.
+    Malformed(http::upstream::UpstreamFault),
+    /// Nothing came for too long.
+    Silent,
+    /// The body of the request could not be read from its file, or broke off.
+    Body,
+    /// The request cannot be written for an upstream.
+    Unwritable(RequestFault),
+}
+
+impl UpstreamFault {
+    /// The status that the client gets.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            UpstreamFault::ConnectTimeout | UpstreamFault::Silent => 504,
+            UpstreamFault::Body => 500,
+            UpstreamFault::Unwritable(RequestFault::ConnectionFields) => 400,
+            UpstreamFault::Unwritable(_) => 500,
+            _ => 502,
+        }
+    }
+
+    /// What the log says.
+    pub(super) fn cause(self) -> &'static str {
+        match self {
+            UpstreamFault::Unreachable => "the upstream cannot be reached",
+            UpstreamFault::ConnectTimeout => {
+                "the upstream took no connection within connect_timeout"
+            }
+            UpstreamFault::Closed => "the upstream closed the connection without a response",
+            UpstreamFault::Malformed(fault) => fault.text(),
+            UpstreamFault::Silent => "the upstream sent nothing for response_timeout",
+            UpstreamFault::Body => "the request's body broke off",
+            UpstreamFault::Unwritable(_) => "the request cannot be written for an upstream",
+        }
+    }
+
+    /// How the exchange ends: with `has_begun` the client has a part of the response.
+    pub(super) fn ending(self, has_begun: bool) -> Ending {
+        match self {
+            UpstreamFault::ConnectTimeout | UpstreamFault::Silent => Ending::Timeout,
+            _ if has_begun => Ending::Cut,
+            _ => Ending::Refused,
+        }
+    }
+}
+
+/// Why a connection could not be made.
+pub(super) fn of_connect(error: &io::Error) -> UpstreamFault {
+    match error.kind() {
+        io::ErrorKind::TimedOut => UpstreamFault::ConnectTimeout,
+        _ => UpstreamFault::Unreachable,
+    }
+}

@@ -1,0 +1,344 @@
+//! One try of a request at one upstream: the request goes out over a connection, the response comes in and leaves
+//! through the exchange's writer.
+//!
+//! Both directions move in one turn: an upstream may answer before it has taken the whole request. A response is read
+//! as fast as the upstream gives it, up to `reply_spool_bytes_max` unsent bytes, so that a slow client holds no
+//! upstream.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use http::upstream::{UpstreamBody, UpstreamHeadStep, UpstreamResponse};
+use http::{Asked, FieldLines};
+use telemetry::Stamp;
+
+use super::DriverUpstream;
+use super::connection::UpstreamConnection;
+use super::exchange::FailedTry;
+use super::fault::UpstreamFault;
+use super::request::{Awaited, OutgoingRequest, RequestBody, Sending, Unsent};
+use super::run::UpstreamRun;
+use crate::driver::Driver;
+use crate::exchange::stream::StreamEvent;
+use crate::pool::Assignment;
+use crate::response::{Amount, Declared, Taken};
+
+/// The status of early hints (RFC 8297).
+const EARLY_HINTS: u16 = 103;
+/// Reads of one response in one turn of the driver, before others get theirs.
+const READS_A_TURN: usize = 8;
+/// Unsent bytes of a stream that is passed on at once, beyond which no more of it is read.
+const STREAM_BYTES_MAX: u64 = 64 << 10;
+
+/// One try.
+pub(super) struct Relay<'a> {
+    driver: &'a Driver,
+    own: &'a DriverUpstream,
+    running: &'a UpstreamRun,
+    connection: UpstreamConnection,
+    request: OutgoingRequest<'a>,
+    sending: SendState,
+    assignment: &'a mut Assignment,
+    receiving: Receiving,
+    /// The beginning of a head that has not come whole, and how much of it was looked at.
+    partial: Vec<u8>,
+    seen: usize,
+    has_response: bool,
+    /// Nothing more reaches the client; the upstream's rest is not worth reading.
+    is_unwanted: bool,
+}
+
+/// How far the request is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SendState {
+    Sending,
+    Sent,
+    /// The connection takes no more of it: the response alone says how it went.
+    Broken,
+}
+
+/// How far the response is.
+enum Receiving {
+    Head,
+    Body {
+        body: UpstreamBody,
+        /// The connection may serve another exchange behind it.
+        keeps: bool,
+        /// Its pieces are worth nothing later: it is never stored for its client.
+        is_live: bool,
+    },
+    Whole {
+        keeps: bool,
+    },
+}
+
+/// How a try ended that gave a whole response.
+pub(super) enum Relayed {
+    /// The connection may serve another exchange.
+    Kept(UpstreamConnection),
+    Ended,
+}
+
+impl<'a> Relay<'a> {
+    pub(super) fn new(
+        driver: &'a Driver,
+        own: &'a DriverUpstream,
+        running: &'a UpstreamRun,
+        connection: UpstreamConnection,
+        head: Vec<u8>,
+        body: &'a RequestBody,
+        assignment: &'a mut Assignment,
+    ) -> Self {
+        Self {
+            driver,
+            own,
+            running,
+            connection,
+            request: OutgoingRequest::new(head, body, &driver.shared.openers),
+            sending: SendState::Sending,
+            assignment,
+            receiving: Receiving::Head,
+            partial: Vec::new(),
+            seen: 0,
+            has_response: false,
+            is_unwanted: false,
+        }
+    }
+
+    /// Until the response is whole and written, but for its end.
+    pub(super) async fn run(mut self) -> Result<Relayed, FailedTry> {
+        let relayed = poll_fn(|context| self.poll(context)).await;
+        self.running.set_due(Stamp::NEVER);
+        match relayed {
+            Ok(keeps) if keeps && self.sending == SendState::Sent => {
+                Ok(Relayed::Kept(self.connection))
+            }
+            Ok(_) => Ok(Relayed::Ended),
+            Err(fault) => Err(FailedTry {
+                fault,
+                sent_bytes: self.request.sent_bytes,
+                has_response: self.has_response,
+            }),
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, UpstreamFault>> {
+        if self.running.signals.take(StreamEvent::Due) {
+            return Poll::Ready(Err(UpstreamFault::Silent));
+        }
+        let awaited = match self.poll_request(context) {
+            Ok(awaited) => awaited,
+            Err(fault) => return Poll::Ready(Err(fault)),
+        };
+        for _ in 0..READS_A_TURN {
+            if !self.has_room() {
+                // The client's own deadline is running.
+                self.running.set_due(Stamp::NEVER);
+                return Poll::Pending;
+            }
+            match self.poll_response(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
+                Poll::Pending => {
+                    self.await_upstream(awaited);
+                    return Poll::Pending;
+                }
+            }
+            if let Receiving::Whole { keeps } = self.receiving {
+                return Poll::Ready(Ok(keeps));
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// How long the upstream may be silent, while it is the one that is waited for.
+    fn await_upstream(&self, awaited: Option<Awaited>) {
+        let due = match awaited {
+            Some(Awaited::Body) => Stamp::NEVER,
+            Some(Awaited::Upstream | Awaited::Invitation) | None => {
+                telemetry::now().plus(self.own.group.settings.response_timeout)
+            }
+        };
+        self.running.set_due(due);
+    }
+
+    /// Sends what can be sent of the request; gives what the rest of it waits for.
+    fn poll_request(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Awaited>, UpstreamFault> {
+        while self.sending == SendState::Sending {
+            match self.request.poll_send(&mut self.connection, context) {
+                Ok(Sending::Sent) => self.sending = SendState::Sent,
+                Ok(Sending::Waits(Awaited::Invitation)) => self.assignment.invite(),
+                Ok(Sending::Waits(awaited)) => return Ok(Some(awaited)),
+                Err(Unsent::Body) => return Err(UpstreamFault::Body),
+                Err(Unsent::Connection) => self.sending = SendState::Broken,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether more of the response is to be read: the client takes it, or it can be stored for the client.
+    fn has_room(&self) -> bool {
+        match self.receiving {
+            Receiving::Body { is_live: true, .. } => {
+                self.assignment.writer.has_room(Some(STREAM_BYTES_MAX))
+            }
+            Receiving::Body { .. } => self.assignment.writer.has_room(None),
+            Receiving::Head | Receiving::Whole { .. } => true,
+        }
+    }
+
+    /// Reads once.
+    fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Result<(), UpstreamFault>> {
+        let mut scratch = self.driver.take_scratch();
+        let read = self.connection.poll_read(context, &mut scratch.input);
+        let received = match read {
+            Poll::Ready(Ok(bytes @ 1..)) => Poll::Ready(self.receive(&scratch.input[..bytes])),
+            // A reset is an end that comes early.
+            Poll::Ready(_) => Poll::Ready(self.receive_end()),
+            Poll::Pending => Poll::Pending,
+        };
+        self.driver.put_scratch(scratch);
+        received
+    }
+
+    fn receive(&mut self, input: &[u8]) -> Result<(), UpstreamFault> {
+        self.has_response = true;
+        if !self.partial.is_empty() {
+            let mut whole = std::mem::take(&mut self.partial);
+            whole.extend_from_slice(input);
+            return self.receive_joined(&whole);
+        }
+        self.receive_joined(input)
+    }
+
+    /// Takes bytes from the beginning of a head, or of a piece of the body, on.
+    fn receive_joined(&mut self, mut input: &[u8]) -> Result<(), UpstreamFault> {
+        while matches!(self.receiving, Receiving::Head) {
+            if input.is_empty() {
+                return Ok(());
+            }
+            match self.receive_head(input)? {
+                Some(bytes) => input = &input[bytes..],
+                None => {
+                    self.partial.extend_from_slice(input);
+                    return Ok(());
+                }
+            }
+        }
+        self.receive_body(input)
+    }
+}
+
+impl Relay<'_> {
+    /// Takes a head from the front of `input`: its length, once it is whole. A final one begins the response.
+    fn receive_head(&mut self, input: &[u8]) -> Result<Option<usize>, UpstreamFault> {
+        let limits = &self.driver.config().limits;
+        let asked = match self.assignment.exchange.head().is_head() {
+            true => Asked::Head,
+            false => Asked::Other,
+        };
+        let mut fields = self.own.fields.take();
+        let parsed = UpstreamResponse::parse(input, &mut self.seen, asked, limits, &mut fields);
+        let response = match parsed {
+            Ok(UpstreamHeadStep::Complete(response)) => response,
+            Ok(UpstreamHeadStep::Partial) => {
+                self.own.fields.set(fields);
+                return Ok(None);
+            }
+            Err(fault) => return Err(UpstreamFault::Malformed(fault)),
+        };
+        if response.is_interim() {
+            if response.status == EARLY_HINTS {
+                self.assignment.writer.early_hints(fields);
+            }
+            return Ok(Some(response.head_bytes));
+        }
+        let body = UpstreamBody::new(response.body, limits);
+        self.begin_response(&response, response.reason.of(input), &mut fields);
+        self.own.fields.set(fields);
+        self.receiving = Receiving::Body {
+            body,
+            keeps: response.keeps,
+            is_live: response.is_event_stream || response.no_buffering,
+        };
+        Ok(Some(response.head_bytes))
+    }
+
+    fn begin_response(
+        &mut self,
+        response: &UpstreamResponse,
+        reason: &[u8],
+        fields: &mut FieldLines,
+    ) {
+        let declared = Declared {
+            content_length: response.content_length,
+            date: response.has_date,
+            server: response.has_server,
+            ..Declared::default()
+        };
+        if let Some(length) = response.content_length {
+            fields.push_decimal(b"Content-Length", length);
+        }
+        let writer = &mut self.assignment.writer;
+        writer.begin(response.status, reason, fields, declared);
+        fields.clear();
+    }
+
+    /// Takes a piece of the body.
+    fn receive_body(&mut self, mut input: &[u8]) -> Result<(), UpstreamFault> {
+        let Receiving::Body {
+            body,
+            keeps,
+            is_live,
+        } = &mut self.receiving
+        else {
+            return Ok(());
+        };
+        loop {
+            let decoded = body.decode(input).map_err(UpstreamFault::Malformed)?;
+            let data = &input[decoded.data.clone()];
+            if !data.is_empty() && !self.is_unwanted {
+                let taken = self.assignment.writer.write(&data, Amount::OneOfMany);
+                self.is_unwanted = taken == Taken::Gone;
+            }
+            input = &input[decoded.consumed..];
+            if body.is_done() {
+                let trailers = body.trailers();
+                if !trailers.is_empty() {
+                    self.assignment.writer.trailers(&trailers);
+                }
+                // What stands behind a response belongs to no exchange.
+                let keeps = *keeps && input.is_empty();
+                self.receiving = Receiving::Whole { keeps };
+                return Ok(());
+            }
+            if decoded.consumed == 0 || input.is_empty() {
+                break;
+            }
+        }
+        if *is_live && !self.assignment.writer.head_is_sent() {
+            self.assignment.writer.open_stream();
+        }
+        Ok(())
+    }
+
+    /// The upstream has ended its side, or the connection has failed.
+    fn receive_end(&mut self) -> Result<(), UpstreamFault> {
+        match &mut self.receiving {
+            Receiving::Head if !self.has_response => Err(UpstreamFault::Closed),
+            Receiving::Head => Err(UpstreamFault::Malformed(
+                http::upstream::UpstreamFault::HeadCut,
+            )),
+            Receiving::Body { body, .. } => {
+                body.close().map_err(UpstreamFault::Malformed)?;
+                self.receiving = Receiving::Whole { keeps: false };
+                Ok(())
+            }
+            Receiving::Whole { .. } => Ok(()),
+        }
+    }
+}
