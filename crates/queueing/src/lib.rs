@@ -1,5 +1,5 @@
-//! Queueing policy as arithmetic: admission, pool sizes, minimum rates, bandwidth, and the balance of
-//! connections over drivers.
+//! Queueing policy as arithmetic: admission, pool sizes, minimum rates, bandwidth, the balance of
+//! connections over drivers, and of requests over servers.
 //!
 //! Takes counts and the present time, gives decisions. The server applies the decisions to its pools, the
 //! simulator to virtual ones, so that both run the same policy. It must not read a clock, do I/O, start
@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod balancing;
 mod bucket;
 mod control;
 mod discipline;
