@@ -335,7 +335,8 @@ pub(super) const CRATES: [CrateRule; 19] = [
         name: "queueing",
         package: "milepost-queueing",
         ours: &["telemetry"],
-        others: Others::Only(&[]),
+        // Seeded generators that callers hand in; it has none of its own.
+        others: Others::Only(&["fastrand"]),
         forbids: "queueing is arithmetic on what telemetry names",
     },
     CrateRule {
