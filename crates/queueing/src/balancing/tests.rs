@@ -2,6 +2,7 @@
 
 mod fleet;
 mod learning;
+mod random_events;
 mod tables;
 
 use std::cell::RefCell;
