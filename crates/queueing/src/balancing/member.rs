@@ -255,6 +255,8 @@ impl Member {
             let at = (step * span).div_ceil(steps);
             started.plus(Nanos(u64::try_from(at).unwrap_or(u64::MAX)))
         });
+        // From then on it is warm, and others begin slowly beside it.
+        let warm = self.started.map(|started| started.plus(rules.slow_start));
         let report = self.report.map(|report| report.waits_until);
         let elsewhere = self
             .report
@@ -263,6 +265,7 @@ impl Member {
         let trial = (!self.health.is_good(now)).then(|| self.health.trial_at());
         [
             ramp,
+            warm,
             report,
             elsewhere,
             trial,

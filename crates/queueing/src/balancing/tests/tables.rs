@@ -355,6 +355,18 @@ fn slots_grow_from_one_where_others_are_warm() {
 }
 
 #[test]
+fn a_server_that_becomes_warm_slows_others_down() {
+    let mut case = Case::of(Rule::Queue, 2, 1);
+    case.fail(0, 0, 5);
+    let next = vec![member("s0", Some(1)), member("new", Some(4))];
+    case.take(1, 1);
+    case.group.set_members(at_ms(31_000), next, &case.counters);
+    assert_eq!(case.slots(2, 59_999), 4);
+    assert_eq!(case.group.next_change(at_ms(58_999)), at_ms(60_000));
+    assert_eq!(case.slots(2, 60_000), 3);
+}
+
+#[test]
 fn members_stay_come_and_go() {
     let mut case = Case::of(Rule::First, 2, 4);
     assert_eq!(case.at(0), Choice::Taken(0));
