@@ -35,6 +35,7 @@ fn check(input: &[u8], line: &Line<'_>) {
         line.user_agent,
         line.route,
         line.pool,
+        line.upstream.server,
         line.process,
         line.id,
         line.end,

@@ -27,7 +27,8 @@ use http::{HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
 use telemetry::{
-    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts, WebSocketFacts,
+    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts, UpstreamFacts,
+    WebSocketFacts,
 };
 
 use crate::blocking_pool::BlockingPool;
@@ -83,6 +84,8 @@ pub struct ExchangeRecord {
     pub websocket: WebSocketFacts,
     /// Its steps on an event loop.
     pub event_loop: LoopFacts,
+    /// The upstream that has answered it.
+    pub upstream: UpstreamFacts,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.
@@ -508,6 +511,7 @@ impl Recorder {
             stream: ended.stream,
             websocket: ended.websocket,
             event_loop: ended.event_loop,
+            upstream: ended.upstream,
             client: ends.client_host.as_bytes(),
             peer: ends.peer_host.as_bytes(),
             status: ended.status,

@@ -351,6 +351,7 @@ fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
     Names {
         routes,
         pools: Pool::names(config),
+        upstreams: Vec::new(),
         process: std::process::id(),
         id_seed: ids.seed(),
     }

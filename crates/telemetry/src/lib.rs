@@ -19,6 +19,7 @@ mod text;
 mod time;
 pub mod timing;
 mod tls_record;
+mod upstream_facts;
 mod websocket_facts;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
@@ -27,8 +28,8 @@ pub use nearest::nearest;
 pub use path::{folded_segment, push_folded};
 pub use percentile::{nearest_rank, share_of_rank};
 pub use reading::{
-    KnownLoop, KnownQueued, KnownSpans, KnownWebSocket, Line, LineForm, Pattern, PatternFault,
-    Reader,
+    KnownLoop, KnownQueued, KnownSpans, KnownUpstream, KnownWebSocket, Line, LineForm, Pattern,
+    PatternFault, Reader,
 };
 pub use record::{
     Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, Spans, made_id,
@@ -39,6 +40,7 @@ pub use text::{
 };
 pub use time::{Histogram, Nanos, Snapshot, Stamp, now};
 pub use tls_record::TlsRecord;
+pub use upstream_facts::{UpstreamFacts, UpstreamPhases};
 pub use websocket_facts::WebSocketFacts;
 
 #[cfg(test)]

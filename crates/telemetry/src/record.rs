@@ -9,14 +9,16 @@
 //! arrived ──receive──► queued ──queue──► started ──run──► replied ──send──► sent
 //!    └────────────────────────────── total ─────────────────────────────────┘
 //!
-//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 13 lengths, u16 ┐┌ the strings, one after another ┐
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 13 lengths, u16 ┐┌ upstream ┐┌ the strings, one after another ┐
 //! ```
+//! Only a record of an exchange that was sent to an upstream has the facts of that.
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
 
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use crate::upstream_facts::{UPSTREAM_BYTES, UpstreamFacts};
 use crate::{Histogram, LoopFacts, Nanos, ResetBy, Stamp, StreamFacts, WebSocketFacts};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
@@ -298,6 +300,8 @@ pub struct Record<'a> {
     pub websocket: WebSocketFacts,
     /// Its steps on an event loop.
     pub event_loop: LoopFacts,
+    /// The upstream that has answered it.
+    pub upstream: UpstreamFacts,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
@@ -353,6 +357,7 @@ impl Default for Record<'_> {
             stream: StreamFacts::default(),
             websocket: WebSocketFacts::default(),
             event_loop: LoopFacts::default(),
+            upstream: UpstreamFacts::default(),
             wall_arrived_ns: 0,
             client: b"",
             peer: b"",
@@ -379,7 +384,7 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 4 + STRINGS_LEN * 2;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 5 + STRINGS_LEN * 2;
 const STRINGS_LEN: usize = 13;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
@@ -395,10 +400,13 @@ impl<'a> Record<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let strings = self.strings();
         let text_bytes: usize = strings.iter().map(|string| string.len()).sum();
-        let record_bytes = FIXED_BYTES + text_bytes;
+        let upstream = self.upstream.is_known().then(|| self.upstream.to_bytes());
+        let upstream = upstream.as_ref().map_or(&[][..], |bytes| bytes);
+        let record_bytes = FIXED_BYTES + upstream.len() + text_bytes;
         // Once for all: a request must not pay for a buffer that grows in steps.
         out.reserve(record_bytes);
         out.extend_from_slice(&self.fixed(&strings, record_bytes));
+        out.extend_from_slice(upstream);
         for string in strings {
             out.extend_from_slice(string);
         }
@@ -414,8 +422,13 @@ impl<'a> Record<'a> {
         };
         let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
         // A record that is not whole yet ends before it says.
-        let text = input.get(FIXED_BYTES..record_bytes)?;
+        let mut text = input.get(FIXED_BYTES..record_bytes)?;
         let mut record = fixed.numbers()?;
+        if record.upstream.is_known() {
+            let (upstream, strings) = text.split_first_chunk::<UPSTREAM_BYTES>()?;
+            record.upstream = UpstreamFacts::from_bytes(record.upstream.attempts, upstream);
+            text = strings;
+        }
         record.take_strings(fixed, text)?;
         Some((record, record_bytes))
     }
@@ -533,7 +546,13 @@ impl<'a> Record<'a> {
         put(
             &mut fixed,
             &mut at,
-            [from_queue, self.ending as u8, reset_by, is_event_stream],
+            [
+                from_queue,
+                self.ending as u8,
+                reset_by,
+                is_event_stream,
+                self.upstream.attempts,
+            ],
         );
         for string in strings {
             // `strings` was cut to the u16.
@@ -615,7 +634,8 @@ impl Fixed<'_> {
             },
             ..Record::default()
         };
-        let [from_queue, ending, reset_by, is_event_stream] = self.take();
+        let [from_queue, ending, reset_by, is_event_stream, attempts] = self.take();
+        record.upstream.attempts = attempts;
         record.event_loop.is_event_stream = is_event_stream != 0;
         record.queued.from_queue = from_queue != 0;
         record.ending = *Ending::ALL.get(usize::from(ending))?;

@@ -12,7 +12,9 @@
 use super::cursor::{number, quoted, request, seconds, status, until, word};
 use super::date::DateReader;
 use super::fields::{behind, put};
-use super::{KnownLoop, KnownQueued, KnownSpans, KnownWebSocket, Line, LineForm, known};
+use super::{
+    KnownLoop, KnownQueued, KnownSpans, KnownUpstream, KnownWebSocket, Line, LineForm, known,
+};
 use crate::Nanos;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
@@ -145,6 +147,7 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> 
         // Somebody else's words: what they say of times means nothing here.
         (line.spans, line.queued) = (KnownSpans::default(), KnownQueued::default());
         (line.event_loop, line.websocket) = (KnownLoop::default(), KnownWebSocket::default());
+        line.upstream = KnownUpstream::default();
         line.worker = None;
     }
     line.has_former_names = is_old || has_total && (has_from_queue || line.end == b"drained");

@@ -36,6 +36,13 @@ pub(super) fn behind(key: &[u8]) -> Option<Field> {
         b"longest" => Field::Longest,
         b"blocked_by" => Field::BlockedBy,
         b"event_stream" => Field::EventStream,
+        b"upstream" => Field::Upstream,
+        b"attempts" => Field::Attempts,
+        b"reused" => Field::Reused,
+        b"connect" => Field::Connect,
+        b"ttfb" => Field::Ttfb,
+        b"upstream_queue" => Field::UpstreamQueue,
+        b"upstream_run" => Field::UpstreamRun,
         b"end" => Field::End,
         b"cause" => Field::Cause,
         _ => return None,
@@ -96,7 +103,8 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
         | Field::MessagesIn
         | Field::MessagesOut
         | Field::CloseCode
-        | Field::Steps => Shape::Number,
+        | Field::Steps
+        | Field::Attempts => Shape::Number,
         Field::At
         | Field::Receive
         | Field::Queue
@@ -110,7 +118,11 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
         | Field::BlockedConnection
         | Field::Loop
         | Field::Busy
-        | Field::Longest => Shape::Seconds,
+        | Field::Longest
+        | Field::Connect
+        | Field::Ttfb
+        | Field::UpstreamQueue
+        | Field::UpstreamRun => Shape::Seconds,
         _ => return None,
     })
 }
@@ -118,8 +130,8 @@ pub(super) fn shape(field: Field) -> Option<Shape> {
 /// Puts the value of a field into the line; `None`: it is no value of that field, so that the line is not what it
 /// seemed. A `-` and nothing at all are no value.
 ///
-/// `cpu`, `before`, `waiting`, `threads`, `idle`, `queued` and the names of what an event loop and a WebSocket connection
-/// tell are common words, which another program may use for something else: there a wrong value is none.
+/// `cpu`, `before`, `waiting`, `threads`, `idle`, `queued` and the names of what an event loop, a WebSocket connection and
+/// an upstream tell are common words, which another program may use for something else: there a wrong value is none.
 #[inline]
 pub(super) fn put<'a>(
     line: &mut Line<'a>,
@@ -176,13 +188,7 @@ pub(super) fn put<'a>(
         Field::Waiting => queued.waiting = count(value),
         Field::Threads => queued.threads = count(value),
         Field::Idle => queued.idle = count(value),
-        Field::Queued => {
-            queued.from_queue = match value {
-                b"yes" => Some(true),
-                b"no" => Some(false),
-                _ => None,
-            }
-        }
+        Field::Queued => queued.from_queue = truth(value),
         Field::End => line.end = value,
         Field::Cause => line.cause = value,
         _ => put_loop(line, field, value),
@@ -206,7 +212,29 @@ fn put_loop<'a>(line: &mut Line<'a>, field: Field, value: &'a [u8]) {
         Field::Longest => event_loop.longest = seconds(value),
         Field::BlockedBy => event_loop.blocked_by = value,
         Field::EventStream => event_loop.is_event_stream = value == b"yes",
+        _ => put_upstream(line, field, value),
+    }
+}
+
+fn put_upstream<'a>(line: &mut Line<'a>, field: Field, value: &'a [u8]) {
+    let upstream = &mut line.upstream;
+    match field {
+        Field::Upstream => upstream.server = value,
+        Field::Attempts => upstream.attempts = count(value),
+        Field::Reused => upstream.reused = truth(value),
+        Field::Connect => upstream.connect = seconds(value),
+        Field::Ttfb => upstream.ttfb = seconds(value),
+        Field::UpstreamQueue => upstream.queue = seconds(value),
+        Field::UpstreamRun => upstream.run = seconds(value),
         _ => {}
+    }
+}
+
+fn truth(value: &[u8]) -> Option<bool> {
+    match value {
+        b"yes" => Some(true),
+        b"no" => Some(false),
+        _ => None,
     }
 }
 

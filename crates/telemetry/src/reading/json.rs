@@ -135,7 +135,9 @@ fn take<'a>(
         Value::Text(text) if !is_number => put(line, field, text, date),
         // The first versions wrote the process as a text.
         Value::Number(text) if is_number || field == Field::Process => put(line, field, text, date),
-        Value::Truth(yes) if matches!(field, Field::Queued | Field::EventStream) => {
+        Value::Truth(yes)
+            if matches!(field, Field::Queued | Field::EventStream | Field::Reused) =>
+        {
             put(line, field, if yes { b"yes" } else { b"no" }, date)
         }
         // Another program's value under a name that is ours as well.

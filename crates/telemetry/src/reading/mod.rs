@@ -105,6 +105,25 @@ pub struct KnownWebSocket {
     pub close_code: Option<u16>,
 }
 
+/// What is known of the upstream that has answered the request, as far as the line says so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KnownUpstream<'a> {
+    /// The server that was tried last.
+    pub server: &'a [u8],
+    /// How often the request was sent.
+    pub attempts: Option<u32>,
+    /// A connection to the server was there.
+    pub reused: Option<bool>,
+    /// How long the request waited for its connection.
+    pub connect: Option<Nanos>,
+    /// How long the first byte of the response took.
+    pub ttfb: Option<Nanos>,
+    /// How long the request waited in the upstream's own queue.
+    pub queue: Option<Nanos>,
+    /// How long it ran there.
+    pub run: Option<Nanos>,
+}
+
 /// What one line says. Texts are as they were written, escapes included ([`Line::plain`] undoes them);
 /// an empty one means "not known", and so does a `-` in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -151,6 +170,8 @@ pub struct Line<'a> {
     pub event_loop: KnownLoop<'a>,
     /// What it was as a WebSocket connection.
     pub websocket: KnownWebSocket,
+    /// Which upstream has answered it, and how.
+    pub upstream: KnownUpstream<'a>,
     /// The route's name.
     pub route: &'a [u8],
     /// The pool's name; empty when it did not go through one.
@@ -192,13 +213,18 @@ impl<'a> Line<'a> {
         self.websocket.close_code.is_some()
     }
 
+    /// Whether it was sent to an upstream.
+    pub fn is_proxied(&self) -> bool {
+        self.upstream.attempts.is_some()
+    }
+
     /// Whether it lasts as long as its ends like: a WebSocket connection or an event stream.
     pub fn is_long_lived(&self) -> bool {
         self.is_websocket() || self.event_loop.is_event_stream
     }
 
     /// Common words of another program are no facts: a task has a step that took some time, and a WebSocket connection
-    /// has messages.
+    /// has messages, and what was sent to an upstream was sent to one with a name.
     fn leave_out_strays(&mut self) {
         let own = &self.event_loop;
         let is_loop = own.steps > Some(0) && own.busy.is_some() && own.longest.is_some();
@@ -208,6 +234,11 @@ impl<'a> Line<'a> {
         let own = &self.websocket;
         if own.received.is_none() || own.sent.is_none() {
             self.websocket = KnownWebSocket::default();
+        }
+        let own = &self.upstream;
+        let is_upstream = !own.server.is_empty() && own.attempts > Some(0) && own.connect.is_some();
+        if !is_upstream {
+            self.upstream = KnownUpstream::default();
         }
     }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::tests::check_cases;
 use crate::{
     Ending, Form, LoopFacts, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts, Style,
-    Template, WebSocketFacts, Writer, made_id,
+    Template, UpstreamFacts, UpstreamPhases, WebSocketFacts, Writer, made_id,
 };
 use proptest::prelude::*;
 
@@ -15,6 +15,7 @@ fn names() -> Names {
     Names {
         routes: vec!["/".into(), "/a \"pi\"".into(), "app".into()],
         pools: vec!["default".into(), "slow [x]".into()],
+        upstreams: vec!["127.0.0.1:9001".into(), "unix:/run/a \"b\".sock".into()],
         process: 1,
         id_seed: SEED,
     }
@@ -44,6 +45,7 @@ struct Facts {
     /// Of an event loop or not.
     event_loop: LoopFacts,
     websocket: WebSocketFacts,
+    upstream: UpstreamFacts,
     offset_minutes: i32,
 }
 
@@ -95,6 +97,24 @@ fn websocket() -> impl Strategy<Value = WebSocketFacts> {
     })
 }
 
+fn upstream() -> impl Strategy<Value = UpstreamFacts> {
+    let span = || 0..100_000_000_000u64;
+    let own = prop::option::of((span(), span()));
+    (0..2u16, 0..3u8, any::<bool>(), span(), span(), own).prop_map(
+        |(server, attempts, reused, connect, ttfb, own)| UpstreamFacts {
+            server,
+            attempts,
+            reused,
+            connect: Nanos(connect),
+            ttfb: Nanos(ttfb),
+            own: own.map(|(queue, run)| UpstreamPhases {
+                queue: Nanos(queue),
+                run: Nanos(run),
+            }),
+        },
+    )
+}
+
 fn facts() -> impl Strategy<Value = Facts> {
     let text = prop_oneof![
         "[a-z/.?=&%A-Z0-9-]{1,20}".prop_map(String::into_bytes),
@@ -110,11 +130,11 @@ fn facts() -> impl Strategy<Value = Facts> {
         prop_oneof![Just(0u16), 100..600u16],
         (0..Ending::ALL.len(), 0..3u16, any::<bool>(), any::<bool>()),
         -720..840i32,
-        (queued(), event_loop(), websocket()),
+        (queued(), event_loop(), websocket(), upstream()),
     )
         .prop_map(
             |(texts, numbers, mut stamps, wall_us, status, choice, offset_minutes, at_pool)| {
-                let (queued, event_loop, websocket) = at_pool;
+                let (queued, event_loop, websocket, upstream) = at_pool;
                 stamps.sort_unstable();
                 Facts {
                     texts,
@@ -126,6 +146,7 @@ fn facts() -> impl Strategy<Value = Facts> {
                     queued,
                     event_loop,
                     websocket,
+                    upstream,
                     offset_minutes,
                 }
             },
@@ -166,6 +187,7 @@ impl Facts {
             },
             event_loop: self.event_loop,
             websocket: self.websocket,
+            upstream: self.upstream,
             wall_arrived_ns: self.wall_us * 1_000,
             client: text(0),
             peer: text(0),
@@ -290,6 +312,31 @@ fn check_loop(line: &Line<'_>, record: &Record<'_>) {
     assert_eq!(line.is_websocket(), is_websocket);
 }
 
+/// Facts of an upstream are there together.
+fn check_upstream(line: &Line<'_>, record: &Record<'_>) {
+    let facts = record.upstream;
+    let is_known = facts.attempts > 0;
+    assert_eq!(line.is_proxied(), is_known);
+    let names = names().upstreams;
+    let server = if is_known {
+        &*names[usize::from(facts.server)]
+    } else {
+        ""
+    };
+    assert_eq!(&*line.plain(line.upstream.server), server.as_bytes());
+    let us = |span: Nanos| is_known.then_some(Nanos(span.0 / 1_000 * 1_000));
+    let expect = KnownUpstream {
+        server: line.upstream.server,
+        attempts: is_known.then_some(u32::from(facts.attempts)),
+        reused: is_known.then_some(facts.reused),
+        connect: us(facts.connect),
+        ttfb: us(facts.ttfb).filter(|_| facts.ttfb.0 > 0),
+        queue: facts.own.and_then(|own| us(own.queue)),
+        run: facts.own.and_then(|own| us(own.run)),
+    };
+    assert_eq!(line.upstream, expect);
+}
+
 fn check_names(line: &Line<'_>, record: &Record<'_>) {
     let names = names();
     assert_eq!(
@@ -356,6 +403,35 @@ fn common_words_of_another_program_are_no_facts_of_an_event_loop() {
     );
 }
 
+#[test]
+fn common_words_of_another_program_are_no_facts_of_an_upstream() {
+    let head = concat!(
+        r#"192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "-" "#,
+        "receive=0.1 queue=0.0 run=0.1 send=0.0 total=0.2 "
+    );
+    let mut reader = Reader::default();
+    let mut check = |rest: &str, expect: bool| {
+        let text = format!("{head}{rest}");
+        let line = reader.line(text.as_bytes()).expect(rest);
+        assert_eq!(line.is_proxied(), expect, "{rest}");
+        assert!(
+            expect || line.upstream == KnownUpstream::default(),
+            "{rest}"
+        );
+    };
+    check(
+        "upstream=a:1 attempts=2 reused=no connect=0.1 ttfb=0.2",
+        true,
+    );
+    check("upstream=a:1 attempts=1 reused=? connect=0.1", true);
+    check("upstream=a:1", false);
+    check("upstream=a:1 attempts=many connect=0.1", false);
+    check("upstream=a:1 attempts=0 connect=0.1", false);
+    check("upstream=- attempts=1 connect=0.1", false);
+    check("upstream=a:1 attempts=1 connect=local", false);
+    check("connect=0.1 ttfb=0.2", false);
+}
+
 proptest! {
     #[test]
     fn text_forms_come_back_as_they_were_written(facts in facts()) {
@@ -382,6 +458,7 @@ proptest! {
                     check_spans(&line, &record);
                     check_queued(&line, &record);
                     check_loop(&line, &record);
+                    check_upstream(&line, &record);
                     check_names(&line, &record);
                 }
                 Form::NaviServer => {
@@ -414,6 +491,7 @@ proptest! {
         check_spans(&line, &expect);
         check_queued(&line, &expect);
         check_loop(&line, &expect);
+        check_upstream(&line, &expect);
         check_names(&line, &expect);
         check_request(&line, &expect);
         prop_assert_eq!(&*line.plain(line.host), expect.host);
@@ -432,13 +510,15 @@ proptest! {
             "{client} {peer} {user};{time}{at}|{status} {receive}-{queue} {run},{send}/{total} ({gil} {cpu}) ",
             "\"{request}\" {bytes}:{sent} {request_bytes} {host} {driver} {process}/{worker} \"{agent}\" \"{referer}\" ",
             "{id} {route} {pool} {waiting}/{threads} {idle} {queued} {before} {end} {cause} {loop} {steps} {busy} ",
-            "{longest} {blocked_by} {event_stream} {messages_in} {messages_out} {close_code}",
+            "{longest} {blocked_by} {event_stream} {messages_in} {messages_out} {close_code} \"{upstream}\" {attempts} ",
+            "{reused} {connect} {ttfb} {upstream_queue} {upstream_run}",
         )).unwrap();
         let pattern = Pattern::of(&template).unwrap();
         let text = written(Form::Template(template), &record, facts.offset_minutes * 60);
         let line = Reader::new(Some(pattern)).line(&text).expect("a line of ours");
         prop_assert_eq!(line.form, LineForm::Template);
         check_loop(&line, &record);
+        check_upstream(&line, &record);
         // `{at}` follows `{time}` and is finer.
         check_common(&line, &record, record.wall_arrived_ns);
         check_request(&line, &record);
@@ -494,6 +574,11 @@ proptest! {
                 received: 5,
                 sent: 6,
                 close_code: 1000,
+            },
+            upstream: UpstreamFacts {
+                attempts: 2,
+                own: Some(UpstreamPhases::default()),
+                ..UpstreamFacts::default()
             },
             offset_minutes: 60,
         };

@@ -109,6 +109,7 @@ mod queue_facts {
 
 mod records {
     use super::super::*;
+    use crate::UpstreamPhases;
     use proptest::prelude::*;
 
     fn sample() -> Record<'static> {
@@ -152,6 +153,7 @@ mod records {
                 sent: 7,
                 close_code: 4999,
             },
+            upstream: UpstreamFacts::default(),
             wall_arrived_ns: 7,
             client: b"192.0.2.7",
             peer: b"127.0.0.1",
@@ -176,6 +178,23 @@ mod records {
         }
     }
 
+    fn proxied() -> Record<'static> {
+        Record {
+            upstream: UpstreamFacts {
+                server: 25,
+                attempts: 255,
+                reused: true,
+                connect: Nanos(26),
+                ttfb: Nanos(27),
+                own: Some(UpstreamPhases {
+                    queue: Nanos(28),
+                    run: Nanos(29),
+                }),
+            },
+            ..sample()
+        }
+    }
+
     fn check(record: &Record<'_>) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
@@ -197,16 +216,29 @@ mod records {
             record.stream.reset_by = reset_by;
             check(&record);
         }
+        check(&proxied());
     }
 
     #[test]
     fn is_not_decoded_until_whole() {
-        let mut bytes = Vec::new();
-        sample().encode(&mut bytes);
-        for end in 0..bytes.len() {
-            assert_eq!(Record::decode(&bytes[..end]), None, "cut at {end}");
-            assert_eq!(Record::peek(&bytes[..end]), None, "cut at {end}");
+        for record in [sample(), proxied()] {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            for end in 0..bytes.len() {
+                assert_eq!(Record::decode(&bytes[..end]), None, "cut at {end}");
+                assert_eq!(Record::peek(&bytes[..end]), None, "cut at {end}");
+            }
         }
+    }
+
+    #[test]
+    fn what_no_upstream_has_answered_has_no_bytes_of_one() {
+        let bytes = |record: Record<'_>| {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            bytes.len()
+        };
+        assert_eq!(bytes(proxied()), bytes(sample()) + UPSTREAM_BYTES);
     }
 
     #[test]

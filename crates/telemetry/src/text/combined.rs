@@ -67,6 +67,7 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     stream(&record.stream, out);
     websocket(&record.websocket, out);
     event_loop(&record.event_loop, names, out);
+    upstream(record, names, out);
     if spans.cpu.0 > 0 {
         out.extend_from_slice(b" cpu=");
         push_seconds(out, spans.cpu.0 / 1_000);
@@ -187,6 +188,32 @@ fn event_loop(event_loop: &LoopFacts, names: &super::names::Known, out: &mut Vec
     }
     if event_loop.is_event_stream {
         out.extend_from_slice(b" event_stream=yes");
+    }
+}
+
+fn upstream(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
+    let upstream = &record.upstream;
+    if !upstream.is_known() {
+        return;
+    }
+    out.extend_from_slice(b" upstream=");
+    out.extend_from_slice(or_dash(names.upstream(record)));
+    out.extend_from_slice(b" attempts=");
+    push_u64(out, u64::from(upstream.attempts));
+    out.extend_from_slice(match upstream.reused {
+        true => b" reused=yes connect=",
+        false => b" reused=no connect=",
+    });
+    push_seconds(out, upstream.connect.0 / 1_000);
+    if upstream.ttfb.0 > 0 {
+        out.extend_from_slice(b" ttfb=");
+        push_seconds(out, upstream.ttfb.0 / 1_000);
+    }
+    if let Some(own) = upstream.own {
+        out.extend_from_slice(b" upstream_queue=");
+        push_seconds(out, own.queue.0 / 1_000);
+        out.extend_from_slice(b" upstream_run=");
+        push_seconds(out, own.run.0 / 1_000);
     }
 }
 

@@ -107,6 +107,20 @@ pub enum Field {
     BlockedBy,
     /// Whether its response is an event stream, which has no end of its own: `yes`.
     EventStream,
+    /// The server that has answered it in the place of this one.
+    Upstream,
+    /// How often it was sent to an upstream.
+    Attempts,
+    /// Whether a connection to the upstream was there: `yes` or `no`.
+    Reused,
+    /// Seconds until the connection to the upstream was there.
+    Connect,
+    /// Seconds until the first byte of the upstream's response.
+    Ttfb,
+    /// Seconds that it waited in the upstream's own queue.
+    UpstreamQueue,
+    /// Seconds that it ran in the upstream.
+    UpstreamRun,
     /// How it ended, in one word.
     End,
     /// Why it was refused or cut.
@@ -126,7 +140,7 @@ pub enum Field {
 }
 
 /// All of them with their names, in the order of the fields.
-const NAMED: [(Field, &str); 59] = [
+const NAMED: [(Field, &str); 66] = [
     (Field::Client, "client"),
     (Field::Peer, "peer"),
     (Field::User, "user"),
@@ -178,6 +192,13 @@ const NAMED: [(Field, &str); 59] = [
     (Field::Longest, "longest"),
     (Field::BlockedBy, "blocked_by"),
     (Field::EventStream, "event_stream"),
+    (Field::Upstream, "upstream"),
+    (Field::Attempts, "attempts"),
+    (Field::Reused, "reused"),
+    (Field::Connect, "connect"),
+    (Field::Ttfb, "ttfb"),
+    (Field::UpstreamQueue, "upstream_queue"),
+    (Field::UpstreamRun, "upstream_run"),
     (Field::End, "end"),
     (Field::Cause, "cause"),
     (Field::Tls, "tls"),

@@ -109,6 +109,16 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         Field::ResetCode => push_u64(slot.out, u64::from(record.stream.reset_code)),
         Field::BlockedStream => slot.before(record.stream.blocked_stream),
         Field::BlockedConnection => slot.before(record.stream.blocked_connection),
+        Field::End => slot.text(record.ending.text().as_bytes()),
+        Field::Cause => slot.text(record.cause),
+        _ => fill_rare(field, facts, slot),
+    }
+}
+
+/// What only some exchanges have.
+fn fill_rare(field: Field, facts: &Facts<'_>, slot: &mut Slot<'_>) {
+    let Facts { record, names, .. } = facts;
+    match field {
         Field::MessagesIn | Field::MessagesOut | Field::CloseCode => {
             fill_websocket(field, &record.websocket, slot);
         }
@@ -118,14 +128,14 @@ fn fill(field: Field, facts: &Facts<'_>, dates: &mut Dates, slot: &mut Slot<'_>)
         | Field::Longest
         | Field::BlockedBy
         | Field::EventStream => fill_loop(field, &record.event_loop, names, slot),
-        Field::End => slot.text(record.ending.text().as_bytes()),
-        Field::Cause => slot.text(record.cause),
-        Field::Tls
-        | Field::Cipher
-        | Field::Resumed
-        | Field::ServerName
-        | Field::Alpn
-        | Field::Handshake => fill_tls(field, record, slot),
+        Field::Upstream
+        | Field::Attempts
+        | Field::Reused
+        | Field::Connect
+        | Field::Ttfb
+        | Field::UpstreamQueue
+        | Field::UpstreamRun => fill_upstream(field, record, names, slot),
+        _ => fill_tls(field, record, slot),
     }
 }
 
@@ -168,6 +178,26 @@ fn fill_loop(field: Field, event_loop: &LoopFacts, names: &Known, slot: &mut Slo
         },
         _ if event_loop.is_event_stream => slot.text(b"yes"),
         _ => slot.text(b""),
+    }
+}
+
+/// Only of an exchange that was sent to an upstream.
+fn fill_upstream(field: Field, record: &Record<'_>, names: &Known, slot: &mut Slot<'_>) {
+    let upstream = &record.upstream;
+    let time = match field {
+        _ if !upstream.is_known() => None,
+        Field::Upstream => return slot.text(names.upstream(record)),
+        Field::Attempts => return push_u64(slot.out, u64::from(upstream.attempts)),
+        Field::Reused if upstream.reused => return slot.text(b"yes"),
+        Field::Reused => return slot.text(b"no"),
+        Field::Connect => Some(upstream.connect),
+        Field::Ttfb => Some(upstream.ttfb).filter(|ttfb| ttfb.0 > 0),
+        Field::UpstreamQueue => upstream.own.map(|own| own.queue),
+        _ => upstream.own.map(|own| own.run),
+    };
+    match time {
+        Some(time) => push_seconds(slot.out, time.0 / 1_000),
+        None => slot.text(b""),
     }
 }
 

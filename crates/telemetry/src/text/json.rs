@@ -43,6 +43,7 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     stream(&record.stream, out);
     websocket(&record.websocket, out);
     event_loop(&record.event_loop, names, out);
+    upstream(record, names, out);
     text(out, b",\"end\":\"", record.ending.text().as_bytes());
     if let Some(tls) = TlsRecord::parse(record.tls) {
         handshake(&tls, out);
@@ -129,6 +130,28 @@ fn event_loop(event_loop: &LoopFacts, names: &super::names::Known, out: &mut Vec
     }
     if event_loop.is_event_stream {
         out.extend_from_slice(b",\"event_stream\":true");
+    }
+}
+
+/// Only of an exchange that was sent to one.
+fn upstream(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
+    let upstream = &record.upstream;
+    if !upstream.is_known() {
+        return;
+    }
+    name(out, b",\"upstream\":\"", names.upstream(record));
+    number(out, b",\"attempts\":", u64::from(upstream.attempts));
+    out.extend_from_slice(match upstream.reused {
+        true => b",\"reused\":true",
+        false => b",\"reused\":false",
+    });
+    seconds(out, b",\"connect\":", upstream.connect.0 / 1_000);
+    if upstream.ttfb.0 > 0 {
+        seconds(out, b",\"ttfb\":", upstream.ttfb.0 / 1_000);
+    }
+    if let Some(own) = upstream.own {
+        seconds(out, b",\"upstream_queue\":", own.queue.0 / 1_000);
+        seconds(out, b",\"upstream_run\":", own.run.0 / 1_000);
     }
 }
 

@@ -10,6 +10,8 @@ pub struct Names {
     pub routes: Vec<String>,
     /// Names of the pools, by their index.
     pub pools: Vec<String>,
+    /// Names of the upstream servers, by their index.
+    pub upstreams: Vec<String>,
     /// The process, by its pid: a slot is no name, because during a reload two generations have the same slots.
     pub process: u32,
     /// What the ids of this process are mixed with: see [`made_id`].
@@ -21,6 +23,7 @@ pub struct Names {
 pub(super) struct Known {
     routes: Vec<Vec<u8>>,
     pools: Vec<Vec<u8>>,
+    upstreams: Vec<Vec<u8>>,
     pub(super) process: u32,
     id_seed: u64,
 }
@@ -33,6 +36,7 @@ impl Known {
         Known {
             routes: all(names.routes),
             pools: all(names.pools),
+            upstreams: all(names.upstreams),
             process: names.process,
             id_seed: names.id_seed,
         }
@@ -44,6 +48,11 @@ impl Known {
 
     pub(super) fn pool(&self, record: &Record<'_>) -> &[u8] {
         by_index(&self.pools, record.pool)
+    }
+
+    /// The server that the record's exchange was sent to last.
+    pub(super) fn upstream(&self, record: &Record<'_>) -> &[u8] {
+        by_index(&self.upstreams, record.upstream.server)
     }
 
     /// Appends the worker that ran the record: `PROCESS.NUMBER`, `-` for none.

@@ -7,7 +7,8 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::{
-    Ending, LoopFacts, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts, WebSocketFacts,
+    Ending, LoopFacts, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts, UpstreamFacts,
+    UpstreamPhases, WebSocketFacts,
 };
 
 const SAMPLE: Record<'static> = Record {
@@ -50,6 +51,14 @@ const SAMPLE: Record<'static> = Record {
         sent: 0,
         close_code: 0,
     },
+    upstream: UpstreamFacts {
+        server: 0,
+        attempts: 0,
+        reused: false,
+        connect: Nanos::ZERO,
+        ttfb: Nanos::ZERO,
+        own: None,
+    },
     wall_arrived_ns: 971_186_136_000_123_000,
     client: b"192.0.2.7",
     peer: b"192.0.2.7",
@@ -91,6 +100,7 @@ fn names() -> Names {
     Names {
         routes: vec!["/".into(), "/a\"pi".into(), "two words".into()],
         pools: vec!["default".into(), "slow [x]".into()],
+        upstreams: vec!["127.0.0.1:9001".into(), "unix:/run/my app.sock".into()],
         process: 4711,
         id_seed: 0,
     }
@@ -632,6 +642,66 @@ fn an_exchange_of_an_event_loop_shows_its_steps() {
     for plain in [Form::CombinedPhases, Form::Json].map(|form| line(form, &SAMPLE)) {
         assert!(
             !plain.contains("steps") && !plain.contains("messages"),
+            "{plain}"
+        );
+    }
+}
+
+#[test]
+fn an_exchange_that_went_to_an_upstream_shows_how() {
+    let sent = |reused, ttfb_us: u64, own| Record {
+        upstream: UpstreamFacts {
+            server: 0,
+            attempts: 1,
+            reused,
+            connect: Nanos(if reused { 0 } else { 250_999 }),
+            ttfb: Nanos(ttfb_us * 1_000),
+            own,
+        },
+        ..SAMPLE
+    };
+    let own = UpstreamPhases {
+        queue: Nanos::ZERO,
+        run: Nanos(1_100_000),
+    };
+    for (record, text, json, filled) in [
+        (
+            sent(true, 1_200, Some(own)),
+            " upstream=127.0.0.1:9001 attempts=1 reused=yes connect=0.000000 ttfb=0.001200 \
+             upstream_queue=0.000000 upstream_run=0.001100 worker=",
+            r#","upstream":"127.0.0.1:9001","attempts":1,"reused":true,"connect":0.000000,"ttfb":0.001200,"upstream_queue":0.000000,"upstream_run":0.001100,"end":"#,
+            "127.0.0.1:9001 1 yes 0.000000 0.001200 0.000000 0.001100\n",
+        ),
+        (
+            sent(false, 0, None),
+            " upstream=127.0.0.1:9001 attempts=1 reused=no connect=0.000250 worker=",
+            r#","upstream":"127.0.0.1:9001","attempts":1,"reused":false,"connect":0.000250,"end":"#,
+            "127.0.0.1:9001 1 no 0.000250 - - -\n",
+        ),
+    ] {
+        let found = line(Form::CombinedPhases, &record);
+        assert!(found.contains(text), "{found}");
+        let found = line(Form::Json, &record);
+        assert!(found.contains(json), "{found}");
+        let named =
+            "{upstream} {attempts} {reused} {connect} {ttfb} {upstream_queue} {upstream_run}";
+        assert_eq!(line(template(named), &record), filled);
+        assert_eq!(line(template(named), &SAMPLE), "- - - - - - -\n");
+    }
+    let mut record = sent(true, 1_200, None);
+    record.upstream.server = 1;
+    let found = line(Form::CombinedPhases, &record);
+    assert!(
+        found.contains(" upstream=unix:/run/my\\x20app.sock "),
+        "{found}"
+    );
+    // Without a name, and of an exchange that went to none.
+    record.upstream.server = 2;
+    let found = line(Form::CombinedPhases, &record);
+    assert!(found.contains(" upstream=- attempts=1 "), "{found}");
+    for plain in [Form::CombinedPhases, Form::Json].map(|form| line(form, &SAMPLE)) {
+        assert!(
+            !plain.contains("upstream") && !plain.contains("attempts"),
             "{plain}"
         );
     }

@@ -52,6 +52,7 @@ fn check_shown(form: Form, style: Style) {
     let names = Names {
         routes: vec!["app".into()],
         pools: vec!["default".into()],
+        upstreams: Vec::new(),
         process: 4711,
         id_seed: 0x77aa_1234_9876_0001,
     };
