@@ -20,7 +20,9 @@ def hello(connection: Connection, asked: Request) -> None:
     connection.reply(b"" if asked.method == "HEAD" else b"hello", "Content-Type: text/plain")
 
 
-def proxy(serve: Callable[..., Milepost], *upstreams: Upstream, more: str = "", **options: object) -> Milepost:
+def proxy(
+    serve: Callable[..., Milepost], *upstreams: Upstream, more: str = "", **options: object
+) -> Milepost:
     """A server that passes everything on to these upstreams."""
     urls = [upstream.url for upstream in upstreams]
     toml = tables("route", {"path": "/", "upstream": "back"})
@@ -150,7 +152,8 @@ BAD = {
     "nonsense": b"220 smtp.example ESMTP\r\n",
     "http 0.9": b"<html>hello</html>",
     "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
-    "two framings": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+    "two framings": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"1\r\na\r\n0\r\n\r\n",
     "unknown coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "fold": b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
     "bare line feed": b"HTTP/1.1 200 OK\nContent-Length: 0\n\n",

@@ -1,7 +1,7 @@
-"""Upstream servers by hand: what a proxy is sent is exactly what a test sees, and what it gets what the test wrote.
+"""Upstream servers by hand: a test sees exactly what a proxy sends, and writes exactly what it gets.
 
-Takes a function that serves one connection; gives the address, the requests that came and the number of connections. It
-shares no code with the server.
+Takes a function that serves one connection; gives the address, the requests that came and the number of
+connections. It shares no code with the server.
 """
 
 from __future__ import annotations
@@ -146,8 +146,10 @@ class Connection:
 
 
 class Upstream:
-    """A server whose connections are served by `serve`, each on a thread. Use it as a context manager: a failure in
-    `serve` fails the test."""
+    """A server whose connections are served by `serve`, each on a thread.
+
+    Use it as a context manager: a failure in `serve` fails the test.
+    """
 
     def __init__(self, serve: Callable[[Connection], None], port: int = 0, path: str | None = None) -> None:
         self._serve = serve

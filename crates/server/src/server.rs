@@ -351,7 +351,7 @@ fn log_names(config: &Config, routes: Vec<String>, ids: &Ids) -> Names {
     Names {
         routes,
         pools: Pool::names(config),
-        upstreams: Vec::new(),
+        upstreams: crate::upstream::server_names(config),
         process: std::process::id(),
         id_seed: ids.seed(),
     }

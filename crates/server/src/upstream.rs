@@ -14,13 +14,17 @@
 //! `group` knows the servers and counts their exchanges, `exchange` is the life of one at them: its tries, each of them a
 //! `relay` of a `request` and its response over one `connection`. `idle` keeps connections between exchanges.
 
+mod check;
 mod connection;
 mod exchange;
 mod fault;
 mod group;
 mod idle;
+mod placing;
 mod relay;
+
 mod request;
+mod resolver;
 mod run;
 
 use std::cell::{Cell, RefCell};
@@ -28,22 +32,25 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use config::typed::Config;
 use files::Reply;
 use http::FieldLines;
 use logging::Level;
 use queueing::Entry;
-use telemetry::{Ending, Stamp};
+use queueing::balancing::Outcome;
+use telemetry::{Ending, Nanos, Stamp};
 
 use crate::driver::Driver;
 use crate::exchange::stream::StreamEvent;
 use crate::pool::{Assignment, Job, Pool, UpstreamWorker};
 pub(crate) use group::UpstreamGroup;
 
+use exchange::UpstreamExchange;
 use fault::UpstreamFault;
-use group::UpstreamSlot;
+use group::{NoSlot, PlacingKey, UpstreamSlot};
 use idle::IdleConnections;
 use run::{UpstreamRun, UpstreamRuns};
 
@@ -51,20 +58,34 @@ use run::{UpstreamRun, UpstreamRuns};
 /// become free in another process, or by time.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
+/// Names of all servers, as the log knows them by number.
+pub(crate) fn server_names(config: &Config) -> Vec<String> {
+    let servers = config.upstreams.iter().flat_map(|one| &one.servers);
+    servers.map(|server| server.address.to_string()).collect()
+}
+
 /// One driver's ends of all upstream groups.
 pub(crate) struct Upstreams {
     /// By the pool's index.
     by_pool: Vec<Option<DriverUpstream>>,
-    running: UpstreamRuns,
+    runs: UpstreamRuns,
 }
 
 /// One driver's end of one group.
 struct DriverUpstream {
+    /// Index of its pool.
+    pool: usize,
     group: Arc<UpstreamGroup>,
     worker: RefCell<UpstreamWorker>,
+    /// Longest wait for a slot.
+    queue_timeout: Nanos,
+    /// By server: what Host says where a client says nothing.
+    authorities: Vec<String>,
     idle: RefCell<IdleConnections>,
     /// The queue is looked at again soon.
     is_look_due: Cell<bool>,
+    /// Exchanges that wait for a certain slot, or for one after a failed try. They come before those in the queue.
+    waiting: RefCell<Vec<Waker>>,
     /// Used again from response to response.
     fields: Cell<FieldLines>,
 }
@@ -80,18 +101,18 @@ impl Upstreams {
     pub(crate) fn new(pools: &[Arc<Pool>]) -> Self {
         Self {
             by_pool: pools.iter().map(DriverUpstream::of_pool).collect(),
-            running: UpstreamRuns::default(),
+            runs: UpstreamRuns::default(),
         }
     }
 
     /// Exchanges that this driver has at upstreams.
     pub(crate) fn running_len(&self) -> usize {
-        self.running.len()
+        self.runs.len()
     }
 
     /// Acts on deadlines.
     pub(crate) fn look_at_deadlines(&self, now: Stamp) {
-        self.running.fire_due(now);
+        self.runs.fire_due(now);
         for own in self.by_pool.iter().flatten() {
             own.idle.borrow_mut().close_old(now);
         }
@@ -111,22 +132,92 @@ impl DriverUpstream {
     fn of_pool(pool: &Arc<Pool>) -> Option<Self> {
         let group = pool.upstream()?;
         let settings = &group.settings;
-        let idle = IdleConnections::new(
-            settings.servers.len(),
-            settings.idle_max,
-            settings.idle_timeout,
-        );
+        let servers = settings.servers.iter();
         Some(Self {
-            group: Arc::clone(group),
+            pool: settings.pool,
+            authorities: servers.map(|server| server.authority()).collect(),
+            queue_timeout: pool.queue_timeout(),
             worker: RefCell::new(UpstreamWorker::new(pool)),
-            idle: RefCell::new(idle),
+            idle: RefCell::new(IdleConnections::new(
+                settings.idle_max,
+                settings.idle_timeout,
+            )),
             is_look_due: Cell::new(false),
+            waiting: RefCell::default(),
             fields: Cell::default(),
+            group: Arc::clone(group),
         })
+    }
+
+    /// Host and port of a server.
+    fn authority(&self, server: usize) -> &str {
+        &self.authorities[server]
+    }
+
+    /// The task of `context` is woken when there may be a slot.
+    fn wait_for_slot(&self, context: &Context<'_>) {
+        self.waiting.borrow_mut().push(context.waker().clone());
+    }
+
+    /// Lets those look first that have waited in the queue already.
+    fn wake_waiting(&self) {
+        // The tasks run later: they may wait again.
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// The next exchange with its slot, as far as there is one.
+    fn next(&self) -> NextExchange {
+        let mut worker = self.worker.borrow_mut();
+        let waiting = worker.waiting_len();
+        if waiting == 0 {
+            return NextExchange::None;
+        }
+        let now = telemetry::now();
+        if worker.waits_for_log() {
+            return NextExchange::Later;
+        }
+        let slot = match self.group.is_keyed() {
+            true if !self.group.has_free(now) => return NextExchange::Later,
+            true => None,
+            false => {
+                let key = PlacingKey::default();
+                match self.group.take_slot(now, &[], &key, waiting - 1) {
+                    Ok(slot) => Some(slot),
+                    Err(NoSlot::Busy) => return NextExchange::Later,
+                    // It is told so.
+                    Err(NoSlot::Nobody) => None,
+                }
+            }
+        };
+        match worker.take() {
+            Some(assignment) => NextExchange::Begin(assignment, slot),
+            // Those that wait are kept for others, or were taken by another driver.
+            None => NextExchange::None,
+        }
     }
 }
 
+/// What there is for a driver to begin.
+enum NextExchange {
+    /// This exchange, with its slot where it does not depend on the request.
+    Begin(Assignment, Option<UpstreamSlot>),
+    /// Nothing now, but exchanges wait.
+    Later,
+    /// Nothing.
+    None,
+}
+
 impl Driver {
+    /// Keeps addresses and checks of all groups true; one driver of a process does.
+    pub(crate) fn look_after_upstreams(self: &Rc<Self>) {
+        for own in self.upstreams.by_pool.iter().flatten() {
+            let resolving = Rc::clone(self).keep_resolving(Arc::clone(&own.group));
+            tokio::task::spawn_local(resolving);
+            tokio::task::spawn_local(Rc::clone(self).keep_checking(Arc::clone(&own.group)));
+        }
+    }
+
     /// Has an upstream answer an exchange, if its pool is that of one; else gives it back.
     pub(crate) fn hand_to_upstream(
         self: &Rc<Self>,
@@ -137,36 +228,26 @@ impl Driver {
             return Some(entry);
         };
         own.worker.borrow().push(entry);
-        self.begin_upstream_exchanges(pool);
+        self.begin_upstream_exchanges(own);
         None
     }
 
     /// Begins as many waiting exchanges as there are free slots.
-    fn begin_upstream_exchanges(self: &Rc<Self>, pool: usize) {
-        let own = self.upstreams.own(pool);
+    fn begin_upstream_exchanges(self: &Rc<Self>, own: &DriverUpstream) {
         loop {
-            let mut worker = own.worker.borrow_mut();
-            if !worker.has_waiting() {
-                return;
+            match own.next() {
+                NextExchange::Begin(assignment, slot) => {
+                    let run = self.upstreams.runs.enter();
+                    // Deadlines are looked at while there is something that has one.
+                    self.arrival.notify_one();
+                    let driver = Rc::clone(self);
+                    let serve = driver.serve_from_upstream(own.pool, assignment, slot, run);
+                    tokio::task::spawn_local(serve);
+                }
+                NextExchange::Later => return self.look_again(own.pool),
+                NextExchange::None => return,
             }
-            if worker.waits_for_log() {
-                break;
-            }
-            let Some(slot) = own.group.take_slot(telemetry::now(), &[]) else {
-                break;
-            };
-            let Some(assignment) = worker.take() else {
-                // Those that wait are kept for others, or were taken by another driver.
-                return;
-            };
-            drop(worker);
-            let running = self.upstreams.running.enter();
-            // Deadlines are looked at while there is something that has one.
-            self.arrival.notify_one();
-            let driver = Rc::clone(self);
-            tokio::task::spawn_local(driver.serve_from_upstream(pool, assignment, slot, running));
         }
-        self.look_again(pool);
     }
 
     /// Looks at a queue again soon.
@@ -177,8 +258,10 @@ impl Driver {
         let driver = Rc::clone(self);
         tokio::task::spawn_local(async move {
             tokio::time::sleep(LOOK_AGAIN).await;
-            driver.upstreams.own(pool).is_look_due.set(false);
-            driver.begin_upstream_exchanges(pool);
+            let own = driver.upstreams.own(pool);
+            own.is_look_due.set(false);
+            own.wake_waiting();
+            driver.begin_upstream_exchanges(own);
         });
     }
 
@@ -187,27 +270,37 @@ impl Driver {
         self: Rc<Self>,
         pool: usize,
         mut assignment: Assignment,
-        mut slot: UpstreamSlot,
-        running: Rc<UpstreamRun>,
+        mut slot: Option<UpstreamSlot>,
+        run: Rc<UpstreamRun>,
     ) {
         let own = self.upstreams.own(pool);
-        UpstreamWorker::observe(&assignment, &running.observer());
+        UpstreamWorker::observe(&assignment, &run.observer());
         let ended = {
-            let work = exchange::run(&self, own, &running, &mut assignment, &mut slot);
-            let mut work = pin!(work);
+            let exchange = UpstreamExchange {
+                driver: &self,
+                own,
+                run: &run,
+                assignment: &mut assignment,
+                slot: &mut slot,
+                status: 0,
+            };
+            let mut work = pin!(exchange.run());
             poll_fn(|context| {
-                running.signals.listen(context);
-                if running.signals.has(StreamEvent::Overdue) {
+                run.signals.listen(context);
+                if run.signals.has(StreamEvent::Overdue) {
                     return Poll::Ready(Err(Stopped::Overdue));
                 }
-                if running.signals.has(StreamEvent::ClientGone) {
+                if run.signals.has(StreamEvent::ClientGone) {
                     return Poll::Ready(Err(Stopped::ClientGone));
                 }
                 work.as_mut().poll(context).map(Ok)
             })
             .await
         };
-        self.upstreams.running.leave(running);
+        self.upstreams.runs.leave(run);
+        if let (Err(_), Some(slot)) = (&ended, &slot) {
+            slot.ended(telemetry::now(), Outcome::Abandoned);
+        }
         drop(slot);
         let mut worker = own.worker.borrow_mut();
         match ended {
@@ -217,7 +310,8 @@ impl Driver {
             Err(Stopped::Overdue) => worker.abandon(assignment, Ending::Timeout),
         }
         drop(worker);
-        self.begin_upstream_exchanges(pool);
+        own.wake_waiting();
+        self.begin_upstream_exchanges(own);
         if !self.serving() && self.upstreams.running_len() == 0 {
             self.changed.notify_one();
         }
@@ -228,6 +322,8 @@ impl Driver {
 fn end_without_response(worker: &mut UpstreamWorker, assignment: Assignment, fault: UpstreamFault) {
     let has_begun = assignment.writer.head_is_sent();
     worker.log(&assignment.exchange, Level::Error, fault.cause());
-    let reply = Reply::refusal(fault.status(), None);
+    // Both may be otherwise in a moment.
+    let retry_after_secs = (fault.status() == 503).then_some(1);
+    let reply = Reply::refusal(fault.status(), retry_after_secs);
     worker.fail(assignment, reply, fault.ending(has_begun), fault.cause());
 }

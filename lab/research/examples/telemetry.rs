@@ -137,6 +137,7 @@ fn names() -> Names {
     Names {
         routes: vec!["/".to_owned()],
         pools: vec!["default".to_owned()],
+        upstreams: Vec::new(),
         process: 4711,
         id_seed: 0x1234_5678_9abc_def0,
     }
@@ -152,6 +153,7 @@ fn template() -> Form {
 /// A page of a small shop, asked for by a browser.
 fn ordinary() -> Record<'static> {
     Record {
+        upstream: telemetry::UpstreamFacts::default(),
         client: b"192.0.2.7",
         id: 1_234_567,
         request_id: b"",

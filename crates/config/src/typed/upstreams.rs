@@ -189,6 +189,16 @@ impl UpstreamServer {
     }
 }
 
+impl UpstreamServer {
+    /// What Host says to it where nobody else says something.
+    pub fn authority(&self) -> String {
+        match &self.address {
+            address @ ServerAddress::Tcp { .. } => address.to_string(),
+            ServerAddress::Unix(_) => "localhost".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -13,7 +13,9 @@ mod response;
 
 pub use body::UpstreamBody;
 pub use fault::UpstreamFault;
-pub use request::{ForwardingChain, ForwardingFields, HostField, RequestFault, UpstreamRequest};
+pub use request::{
+    ForwardingChain, ForwardingFields, HostField, RequestFault, UpstreamRequest, own_request,
+};
 pub use response::{UpstreamHeadStep, UpstreamResponse};
 
 #[cfg(test)]

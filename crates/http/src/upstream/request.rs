@@ -328,6 +328,18 @@ impl UpstreamRequest<'_> {
     }
 }
 
+/// A request of the server itself without a body, behind which its connection ends. Both parts are checked: a path in
+/// origin form, host and port.
+pub fn own_request(path: &str, host: &str, agent: &str) -> Vec<u8> {
+    let mut out = format!("GET {path} HTTP/1.1").into_bytes();
+    out.extend_from_slice(LINE_END);
+    push_line(&mut out, b"Host", &[host.as_bytes()]);
+    push_line(&mut out, b"User-Agent", &[agent.as_bytes()]);
+    push_line(&mut out, b"Connection", &[b"close"]);
+    out.extend_from_slice(LINE_END);
+    out
+}
+
 /// What becomes of a field of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FieldUse {

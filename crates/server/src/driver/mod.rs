@@ -198,6 +198,9 @@ impl Driver {
     async fn serve(self: Rc<Self>) -> io::Result<u64> {
         let mut states = self.shared.state.subscribe();
         tokio::task::spawn_local(Rc::clone(&self).tick());
+        if self.index == 0 {
+            self.look_after_upstreams();
+        }
         if self.shared.tls.is_some() {
             let driver = Rc::clone(&self);
             tokio::task::spawn_local(async move { driver.handshakes.run().await });

@@ -195,6 +195,11 @@ impl Pool {
         self.config().request_timeout
     }
 
+    /// How long one of its exchanges may wait.
+    pub(crate) fn queue_timeout(&self) -> Nanos {
+        self.config().queue_timeout
+    }
+
     /// Threads that there may be at once, those apart that were given up.
     pub(crate) fn threads_max(&self) -> usize {
         self.settings().shape.threads_max
@@ -271,8 +276,13 @@ impl Pool {
         let is_health = |job: &Entry<Job>| job.class == Class::Health;
         // An event loop that may begin nothing else waits for no queue.
         let loop_inbox = self.inbox.get().filter(|_| jobs.iter().any(is_health));
-        let left = self.queue.push(jobs, |job, met| {
+        let slots = self.upstream.as_ref().map(|group| group.slots());
+        let left = self.queue.push(jobs, |job, mut met| {
             let record = &mut job.exchange.record;
+            if let Some((total, free)) = slots {
+                // Fewer than these hold.
+                (met.threads, met.idle) = (total as u32, free as u32);
+            }
             record.queued = met;
             if met.from_queue {
                 let patience = Nanos(self.patience().0.saturating_sub(met.before.0));
@@ -484,11 +494,24 @@ impl Pool {
                 .load
                 .publish(self.shared.stats.event_loop, telemetry::now());
         }
-        counters.threads.set(size.threads as u64);
-        counters.idle.set(size.idle as u64);
+        let (threads, idle, bounds) = match &self.upstream {
+            None => (
+                size.threads,
+                size.idle,
+                (shape.threads_min, shape.threads_max),
+            ),
+            Some(group) => {
+                group.count_slots(telemetry::now());
+                let (total, free) = group.slots();
+                self.queue.set_free(free);
+                (total, free, (total, total))
+            }
+        };
+        counters.threads.set(threads as u64);
+        counters.idle.set(idle as u64);
         counters.waiting.set(self.queue.len() as u64);
-        counters.threads_min.set(shape.threads_min as u64);
-        counters.threads_max.set(shape.threads_max as u64);
+        counters.threads_min.set(bounds.0 as u64);
+        counters.threads_max.set(bounds.1 as u64);
         counters.waiting_max.set(shape.queue_len_max as u64);
     }
 }

@@ -40,9 +40,9 @@ impl UpstreamWorker {
         self.pool().push(&mut vec![job]);
     }
 
-    /// Whether exchanges wait.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.pool().waiting_len() > 0
+    /// Exchanges that wait.
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.pool().waiting_len()
     }
 
     /// Whether exchanges wait for a log that is to lose no line.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use files::Files;
-use logging::Log;
+use logging::{Level, Log};
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -148,7 +148,17 @@ impl OpenedParts {
 
 /// All pools of the process, without threads.
 fn pools(config: &Config, handlers: &[Arc<dyn Handler>], context: &PoolContext) -> Vec<Arc<Pool>> {
-    let groups: Vec<_> = config.upstreams.iter().map(UpstreamGroup::new).collect();
+    let mut first_name = 0;
+    let mut groups = Vec::new();
+    for upstream in &config.upstreams {
+        let group = UpstreamGroup::new(upstream, first_name);
+        for fault in group.resolve() {
+            context.log.error(Level::Warning, &fault);
+        }
+        groups.push(group);
+        // Their number is checked.
+        first_name += upstream.servers.len() as u16;
+    }
     let kind_of = |runs: PoolRuns| match runs {
         PoolRuns::Upstream(upstream) => PoolKind::Upstream(Arc::clone(&groups[upstream])),
         // Without an application there is no handler for the first pool, which then has no requests.

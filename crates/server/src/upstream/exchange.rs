@@ -3,182 +3,295 @@
 //! A request is sent again only where nothing can be done twice: it never left, or it is idempotent (RFC 9110 section
 //! 9.2.2) and no byte of a response has come. What has reached the client is never replaced.
 
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
-use config::typed::ServerAddress;
-use http::Method;
-use http::upstream::{ForwardingChain, ForwardingFields, HostField, UpstreamRequest};
+use config::typed::Balance;
+use http::FieldLines;
+use http::upstream::{
+    ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse,
+};
+use queueing::balancing::{FailureKind, Outcome, Progress, RetryCase, may_retry};
 use tokio::time::timeout;
 
 use super::DriverUpstream;
 use super::connection::UpstreamConnection;
 use super::fault::{UpstreamFault, of_connect};
-use super::group::UpstreamSlot;
+use super::group::{EndpointAddress, NoSlot, UpstreamSlot};
+use super::placing::{placing_key, sticky_mark};
 use super::relay::{Relay, Relayed};
 use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
-use crate::exchange::Exchange;
 use crate::pool::Assignment;
 
 /// A try that gave no whole response.
 pub(super) struct FailedTry {
     pub(super) fault: UpstreamFault,
-    /// Bytes of the request that have left, as far as is known.
-    pub(super) sent_bytes: u64,
-    /// A byte of a response has come.
-    pub(super) has_response: bool,
+    /// How far it came, for the question whether there may be another one.
+    pub(super) progress: Progress,
 }
 
 /// Has an upstream answer an exchange. The response is written, but for its end.
-pub(super) async fn run(
-    driver: &Rc<Driver>,
-    own: &DriverUpstream,
-    running: &UpstreamRun,
-    assignment: &mut Assignment,
-    slot: &mut UpstreamSlot,
-) -> Result<(), UpstreamFault> {
-    let body = RequestBody::take(&mut assignment.exchange);
-    let settings = &own.group.settings;
-    let mut tried = Vec::new();
-    let mut retries_left = settings.retries;
-    // A connection that waits may have ended by the time that a request comes to it; a new one has not.
-    let mut fresh = false;
-    loop {
-        let member = slot.member;
-        let idle = match fresh {
-            true => None,
-            false => own.idle.borrow_mut().take(member),
-        };
-        let is_reused = idle.is_some();
-        let failed = match connect(own, member, idle).await {
-            Ok(connection) => {
-                let head = request_head(own, member, &body, assignment)?;
-                let relay = Relay::new(driver, own, running, connection, head, &body, assignment);
-                match relay.run().await {
-                    Ok(Relayed::Kept(connection)) => {
-                        let mut idle = own.idle.borrow_mut();
-                        idle.put(member, connection, telemetry::now());
-                        return Ok(());
-                    }
-                    Ok(Relayed::Ended) => return Ok(()),
-                    Err(failed) => failed,
+pub(super) struct UpstreamExchange<'a> {
+    pub(super) driver: &'a Rc<Driver>,
+    pub(super) own: &'a DriverUpstream,
+    pub(super) run: &'a UpstreamRun,
+    pub(super) assignment: &'a mut Assignment,
+    /// The place that it has; where the request decides about it, it is to be had yet.
+    pub(super) slot: &'a mut Option<UpstreamSlot>,
+    /// Of the last response that has come.
+    pub(super) status: u16,
+}
+
+impl UpstreamExchange<'_> {
+    /// # Errors
+    /// Why there is no whole response.
+    pub(super) async fn run(mut self) -> Result<(), UpstreamFault> {
+        let body = RequestBody::take(&mut self.assignment.exchange);
+        let mut tried = Vec::new();
+        self.take_slot(&tried).await?;
+        // A connection that waits may have ended by the time that a request comes to it; a new one has not.
+        let mut uses_idle = true;
+        let mut attempts = 0_u8;
+        loop {
+            attempts = attempts.saturating_add(1);
+            self.assignment.exchange.record.upstream.attempts = attempts;
+            let failed = match self.try_once(&body, uses_idle).await {
+                Ok(()) => return Ok(()),
+                Err(failed) => failed,
+            };
+            let was_reused = self.assignment.exchange.record.upstream.reused;
+            let is_stale = was_reused && failed.fault == UpstreamFault::Closed;
+            self.report(&failed, is_stale);
+            // One with a status was asked about when its head came.
+            let is_status = matches!(failed.fault, UpstreamFault::Status(_));
+            if !is_status && !self.may_retry(failed.fault, failed.progress, &body) {
+                return Err(failed.fault);
+            }
+            match is_stale {
+                // The server is there: its connection was too old.
+                true => uses_idle = false,
+                false => {
+                    uses_idle = true;
+                    let slot = self.slot.take();
+                    tried.extend(slot.map(|slot| slot.member()));
+                    let another = self.take_slot(&tried).await;
+                    another.map_err(|_| failed.fault)?;
                 }
             }
-            Err(fault) => FailedTry {
-                fault,
-                sent_bytes: 0,
-                has_response: false,
-            },
-        };
-        if retries_left == 0 || !may_repeat(&failed, &assignment.exchange, &body) {
-            return Err(failed.fault);
         }
-        retries_left -= 1;
-        if is_reused {
-            fresh = true;
-            continue;
-        }
-        tried.push(member);
-        let Some(other) = own.group.take_slot(telemetry::now(), &tried) else {
-            return Err(failed.fault);
+    }
+
+    /// One try at the server of the slot.
+    async fn try_once(&mut self, body: &RequestBody, uses_idle: bool) -> Result<(), FailedTry> {
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let began = telemetry::now();
+        let idle = match uses_idle {
+            true => self.own.idle.borrow_mut().take(&slot.endpoint),
+            false => None,
         };
-        *slot = other;
+        let facts = &mut self.assignment.exchange.record.upstream;
+        (facts.server, facts.reused) = (slot.name(), idle.is_some());
+        let not_connected = |fault| FailedTry {
+            fault,
+            progress: Progress::NotConnected,
+        };
+        let connected = connect(self.own, &slot.endpoint.at, idle).await;
+        let connection = connected.map_err(not_connected)?;
+        if !facts.reused {
+            facts.connect = telemetry::now().since(began);
+        }
+        let head = self.request_head(body).map_err(not_connected)?;
+        let endpoint = std::sync::Arc::clone(&slot.endpoint);
+        let relay = Relay::new(self, connection, head, body, began);
+        match relay.run().await? {
+            Relayed::Kept(connection) => {
+                let mut idle = self.own.idle.borrow_mut();
+                idle.put(endpoint, connection, telemetry::now());
+            }
+            Relayed::Ended => {}
+        }
+        self.report_served();
+        Ok(())
     }
-}
 
-/// The head of the request as this server gets it.
-fn request_head(
-    own: &DriverUpstream,
-    member: usize,
-    body: &RequestBody,
-    assignment: &Assignment,
-) -> Result<Vec<u8>, UpstreamFault> {
-    let exchange = &*assignment.exchange;
-    let (head, ends) = (exchange.head(), &*exchange.ends);
-    let upstream = own.group.server(member).address.to_string();
-    let host = ends.host.as_deref().map_or(&b""[..], str::as_bytes);
-    let host = match host.is_empty() {
-        true => head.authority().unwrap_or_default(),
-        false => host,
-    };
-    let request = UpstreamRequest {
-        head,
-        rewritten: exchange.rewritten.as_deref(),
-        host: HostField::Client {
-            otherwise: upstream.as_bytes(),
-        },
-        framing: body.framing(head.index.body),
-        forwarding: ForwardingFields {
-            chain: match ends.is_trusted {
-                true => ForwardingChain::Appended,
-                false => ForwardingChain::Replaced,
+    /// Waits for a place, where the exchange has none.
+    async fn take_slot(&mut self, tried: &[usize]) -> Result<(), UpstreamFault> {
+        if self.slot.is_some() {
+            return Ok(());
+        }
+        let key = placing_key(&self.own.group, &self.assignment.exchange);
+        let due = telemetry::now().plus(self.own.queue_timeout);
+        let taken = poll_fn(|context| {
+            let now = telemetry::now();
+            let waiting = self.own.worker.borrow().waiting_len();
+            match self.own.group.take_slot(now, tried, &key, waiting) {
+                Ok(slot) => Poll::Ready(Ok(slot)),
+                Err(NoSlot::Nobody) => Poll::Ready(Err(UpstreamFault::NoneLeft)),
+                Err(NoSlot::Busy) if now >= due => Poll::Ready(Err(UpstreamFault::NoneFree)),
+                Err(NoSlot::Busy) => {
+                    self.own.wait_for_slot(context);
+                    self.driver.look_again(self.own.pool);
+                    Poll::Pending
+                }
+            }
+        });
+        let slot = taken.await?;
+        if tried.is_empty() {
+            // Its wait was one in the queue.
+            let started = slot.taken;
+            self.assignment.exchange.record.phases.started = started;
+            if let Some(stream) = self.assignment.writer.stream() {
+                stream.set_started_at(started, None);
+            }
+        }
+        *self.slot = Some(slot);
+        Ok(())
+    }
+
+    fn may_retry(&self, fault: UpstreamFault, progress: Progress, body: &RequestBody) -> bool {
+        let exchange = &*self.assignment.exchange;
+        let head = exchange.head();
+        let settings = &self.own.group.settings;
+        let case = RetryCase {
+            progress,
+            method: head.method(),
+            has_key: head.header("idempotency-key").is_some(),
+            is_replayable: body.is_replayable(),
+            attempts: u32::from(exchange.record.upstream.attempts),
+            retries_max: settings.retries,
+            statuses: &settings.retry_status,
+        };
+        fault != UpstreamFault::Body
+            && may_retry(&case).is_ok()
+            && self.own.group.take_retry(telemetry::now())
+    }
+
+    /// Whether a response with this status, of which nothing has reached the client, is to be replaced by that of another
+    /// server.
+    pub(super) fn may_retry_status(&self, status: u16, body: &RequestBody) -> bool {
+        self.own.group.settings.retry_status.contains(&status)
+            && self.may_retry(
+                UpstreamFault::Status(status),
+                Progress::Answered { status },
+                body,
+            )
+    }
+
+    /// What a response's head says beside what the client gets.
+    pub(super) fn note_response(&mut self, response: &UpstreamResponse, _head: &[u8]) {
+        self.status = response.status;
+    }
+
+    /// Binds the client to the server, where that is asked for and new.
+    pub(super) fn bind_client(&self, fields: &mut FieldLines) {
+        let Balance::Sticky { cookie } = &self.own.group.settings.balance else {
+            return;
+        };
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let mark = slot.endpoint.mark();
+        if sticky_mark(self.assignment.exchange.head(), cookie) != Some(mark.as_bytes()) {
+            let value = format!("{cookie}={mark}; Path=/; HttpOnly; SameSite=Lax");
+            // The name of the cookie is checked.
+            let _ = fields.try_push(b"Set-Cookie", value.as_bytes());
+        }
+    }
+
+    /// Tells the group of a response.
+    fn report_served(&self) {
+        let now = telemetry::now();
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let outcome = Outcome::Served {
+            latency: now.since(slot.taken),
+            status: self.status,
+        };
+        slot.ended(now, outcome);
+    }
+
+    /// Tells the group of a try that failed.
+    fn report(&self, failed: &FailedTry, is_stale: bool) {
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let outcome = match failed.fault {
+            _ if is_stale => Outcome::Abandoned,
+            UpstreamFault::Unreachable => Outcome::Failed(FailureKind::Connect),
+            UpstreamFault::ConnectTimeout | UpstreamFault::Silent => {
+                Outcome::Failed(FailureKind::Timeout)
+            }
+            UpstreamFault::Closed => Outcome::Failed(FailureKind::Closed),
+            UpstreamFault::Malformed(_) => Outcome::Failed(FailureKind::Malformed),
+            UpstreamFault::Status(status) => Outcome::Served {
+                latency: telemetry::now().since(slot.taken),
+                status,
             },
-            client: ends.client_host.as_bytes(),
-            peer: ends.peer_host.as_bytes(),
-            scheme: ends.scheme.as_bytes(),
-            host,
-            prefix: ends.prefix.as_bytes(),
-        },
-        set: &[],
-        removed: &[],
-        upgrade: None,
-    };
-    let mut written = Vec::new();
-    request
-        .write(&mut written)
-        .map_err(UpstreamFault::Unwritable)?;
-    Ok(written)
-}
-
-/// Whether a request may be sent again: nothing that it asks for can be done twice.
-fn may_repeat(failed: &FailedTry, exchange: &Exchange, body: &RequestBody) -> bool {
-    if failed.has_response || failed.fault == UpstreamFault::Body {
-        return false;
+            UpstreamFault::NoneLeft
+            | UpstreamFault::NoneFree
+            | UpstreamFault::Body
+            | UpstreamFault::Unwritable(_) => Outcome::Abandoned,
+        };
+        slot.ended(telemetry::now(), outcome);
     }
-    if failed.sent_bytes == 0 {
-        return true;
-    }
-    let is_whole = !matches!(body, RequestBody::Stream { .. });
-    let is_lost = failed.fault == UpstreamFault::Closed;
-    is_lost && is_whole && is_idempotent(exchange)
-}
 
-/// RFC 9110 section 9.2.2; `Idempotency-Key` says it of other requests.
-fn is_idempotent(exchange: &Exchange) -> bool {
-    let head = exchange.head();
-    matches!(
-        head.index.method,
-        Method::Get | Method::Head | Method::Options | Method::Trace | Method::Put | Method::Delete
-    ) || head.header("idempotency-key").is_some()
+    /// The head of the request as this server gets it.
+    fn request_head(&self, body: &RequestBody) -> Result<Vec<u8>, UpstreamFault> {
+        let exchange = &*self.assignment.exchange;
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let (head, ends) = (exchange.head(), &*exchange.ends);
+        let asked = head.authority().unwrap_or_default();
+        let upstream = self.own.authority(slot.endpoint.server);
+        let request = UpstreamRequest {
+            head,
+            rewritten: exchange.rewritten.as_deref(),
+            host: HostField::Client {
+                otherwise: upstream.as_bytes(),
+            },
+            framing: body.framing(head.index.body),
+            forwarding: ForwardingFields {
+                chain: match ends.is_trusted {
+                    true => ForwardingChain::Appended,
+                    false => ForwardingChain::Replaced,
+                },
+                client: ends.client_host.as_bytes(),
+                peer: ends.peer_host.as_bytes(),
+                scheme: ends.scheme.as_bytes(),
+                host: ends.host.as_deref().map_or(asked, str::as_bytes),
+                prefix: ends.prefix.as_bytes(),
+            },
+            set: &[],
+            removed: &[],
+            upgrade: None,
+        };
+        let mut written = Vec::new();
+        request
+            .write(&mut written)
+            .map_err(UpstreamFault::Unwritable)?;
+        Ok(written)
+    }
 }
 
 /// A connection to a server: the idle one, or a new one.
 async fn connect(
     own: &DriverUpstream,
-    member: usize,
+    at: &EndpointAddress,
     idle: Option<UpstreamConnection>,
 ) -> Result<UpstreamConnection, UpstreamFault> {
     if let Some(connection) = idle {
         return Ok(connection);
     }
     let longest = Duration::from_nanos(own.group.settings.connect_timeout.0);
-    let connected = timeout(longest, connect_to(&own.group.server(member).address)).await;
-    match connected {
+    match timeout(longest, connect_to(at)).await {
         Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => Err(of_connect(&error)),
         Err(_) => Err(UpstreamFault::ConnectTimeout),
     }
 }
 
-async fn connect_to(address: &ServerAddress) -> io::Result<UpstreamConnection> {
-    match address {
-        ServerAddress::Unix(path) => UpstreamConnection::unix(path).await,
-        ServerAddress::Tcp { host, port } => {
-            let ip = host.parse().map_err(io::Error::other)?;
-            UpstreamConnection::tcp(std::net::SocketAddr::new(ip, *port)).await
-        }
+pub(super) async fn connect_to(at: &EndpointAddress) -> io::Result<UpstreamConnection> {
+    match at {
+        EndpointAddress::Unix(path) => UpstreamConnection::unix(path).await,
+        EndpointAddress::Tcp(address) => UpstreamConnection::tcp(*address).await,
     }
 }

@@ -18,6 +18,12 @@ pub(crate) enum UpstreamFault {
     Malformed(http::upstream::UpstreamFault),
     /// Nothing came for too long.
     Silent,
+    /// No server of the group is there to be asked.
+    NoneLeft,
+    /// None had a free slot in time.
+    NoneFree,
+    /// A response with a status that is tried again elsewhere, where nobody else could be asked.
+    Status(u16),
     /// The body of the request could not be read from its file, or broke off.
     Body,
     /// The request cannot be written for an upstream.
@@ -29,6 +35,8 @@ impl UpstreamFault {
     pub(super) fn status(self) -> u16 {
         match self {
             UpstreamFault::ConnectTimeout | UpstreamFault::Silent => 504,
+            UpstreamFault::NoneLeft | UpstreamFault::NoneFree => 503,
+            UpstreamFault::Status(status) => status,
             UpstreamFault::Body => 500,
             UpstreamFault::Unwritable(RequestFault::ConnectionFields) => 400,
             UpstreamFault::Unwritable(_) => 500,
@@ -46,6 +54,9 @@ impl UpstreamFault {
             UpstreamFault::Closed => "the upstream closed the connection without a response",
             UpstreamFault::Malformed(fault) => fault.text(),
             UpstreamFault::Silent => "the upstream sent nothing for response_timeout",
+            UpstreamFault::NoneLeft => "no server of the upstream works",
+            UpstreamFault::NoneFree => "waited too long for a slot of the upstream",
+            UpstreamFault::Status(_) => "the upstream's response is one of retry_status",
             UpstreamFault::Body => "the request's body broke off",
             UpstreamFault::Unwritable(_) => "the request cannot be written for an upstream",
         }

@@ -1,86 +1,386 @@
-//! An upstream group: its members, and how many exchanges each has.
+//! An upstream group: its servers, and how many exchanges each has.
 //!
-//! All drivers of a process share it. It decides which member answers an exchange, by the arithmetic of
-//! `queueing`, and counts the exchanges that members have: a `UpstreamSlot` is a place at one of them.
+//! All drivers of a process share it. It decides which server answers an exchange, by the arithmetic of
+//! `queueing::balancing`, and counts the exchanges that servers have: an `UpstreamSlot` is a place at one of them. What
+//! becomes of an exchange is told to it with the slot.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
-use config::typed::{Upstream, UpstreamServer};
+use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
+use queueing::balancing::{
+    Ask, CheckResult, Choice, Group, GroupSettings, MemberSettings, Outcome, RetryBudget, Rule,
+    SlotCounters,
+};
 use telemetry::Stamp;
 
-use crate::sync::invariant;
+use crate::sync::{invariant, lock};
+
+/// Servers of one group at once, those included that only end what they have: names may stand for many addresses.
+const MEMBERS_MAX: usize = 256;
 
 /// One group of upstreams, as a process knows it.
 pub(crate) struct UpstreamGroup {
     pub(super) settings: Upstream,
-    /// By member: exchanges that it has.
-    in_flight: Vec<AtomicU32>,
+    /// Number of its first server among the names in the log.
+    first_name: u16,
+    in_flight: Counters,
+    /// As of the last look.
+    slots_total: AtomicUsize,
+    state: Mutex<GroupState>,
+}
+
+struct GroupState {
+    group: Group,
+    /// By member.
+    endpoints: Vec<Option<Arc<Endpoint>>>,
+    budget: RetryBudget,
+    rng: fastrand::Rng,
+}
+
+/// By member: exchanges that it has.
+struct Counters(Vec<AtomicU32>);
+
+/// Where a member is.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// The server of the configuration that it belongs to.
+    pub(super) server: usize,
+    pub(super) at: EndpointAddress,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EndpointAddress {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
 }
 
 /// A place of one exchange at a member; given back when it is dropped.
 pub(crate) struct UpstreamSlot {
     group: Arc<UpstreamGroup>,
-    pub(super) member: usize,
+    member: usize,
+    pub(super) endpoint: Arc<Endpoint>,
+    /// When it was taken.
+    pub(super) taken: Stamp,
+}
+
+/// What a request is to be placed by.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PlacingKey {
+    pub(super) hash: Option<u64>,
+    /// The name of the member that its client had before.
+    pub(super) sticky: Option<String>,
+}
+
+/// Why there is no slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoSlot {
+    /// Each member has as many exchanges as it may have.
+    Busy,
+    /// There is no member that could be asked.
+    Nobody,
 }
 
 impl UpstreamGroup {
-    pub(crate) fn new(settings: &Upstream) -> Arc<Self> {
+    /// The group with these settings, whose first server has this number among the names in the log.
+    pub(crate) fn new(settings: &Upstream, first_name: u16) -> Arc<Self> {
+        let group = Group::new(group_settings(settings), Vec::new());
         Arc::new(Self {
-            in_flight: settings.servers.iter().map(|_| AtomicU32::new(0)).collect(),
+            first_name,
+            in_flight: Counters((0..MEMBERS_MAX).map(|_| AtomicU32::new(0)).collect()),
+            slots_total: AtomicUsize::new(0),
+            state: Mutex::new(GroupState {
+                group,
+                endpoints: Vec::new(),
+                budget: RetryBudget::new((settings.retry_budget * 100.0) as u32),
+                rng: fastrand::Rng::new(),
+            }),
             settings: settings.clone(),
         })
     }
 
-    /// A place at the member that is to answer next, none of which was tried; `None`: each one has as many exchanges as it
-    /// may have.
+    fn state(&self) -> MutexGuard<'_, GroupState> {
+        lock(&self.state)
+    }
+
+    /// From now on these are the addresses of the servers, by server. Those that are gone get no new exchange.
+    pub(super) fn set_addresses(&self, addresses: &[Vec<EndpointAddress>], now: Stamp) {
+        let endpoints = addresses
+            .iter()
+            .enumerate()
+            .flat_map(|(server, addresses)| {
+                addresses.iter().map(move |at| Endpoint {
+                    server,
+                    at: at.clone(),
+                })
+            });
+        let mut endpoints: Vec<(String, Arc<Endpoint>)> = endpoints
+            .take(MEMBERS_MAX / 2)
+            .map(|endpoint| (endpoint.name(), Arc::new(endpoint)))
+            .collect();
+        let members = endpoints.iter().map(|(name, endpoint)| {
+            let server = &self.settings.servers[endpoint.server];
+            member_settings(name, server)
+        });
+        let members = members.collect();
+        let mut state = self.state();
+        let state = &mut *state;
+        // A group that is new has no member that would have to begin slowly.
+        match state.endpoints.is_empty() {
+            true => state.group = Group::new(group_settings(&self.settings), members),
+            false => state.group.set_members(now, members, &self.in_flight),
+        }
+        let mut by_member: Vec<Option<Arc<Endpoint>>> = Vec::new();
+        for (index, member) in state.group.members() {
+            invariant!(
+                index < MEMBERS_MAX,
+                "an upstream group has too many members"
+            );
+            let known = state.endpoints.get(index).cloned().flatten();
+            let is_kept = |endpoint: &Arc<Endpoint>| endpoint.name() == member.name();
+            let endpoint = known.filter(is_kept).or_else(|| {
+                let named = |(name, _): &(String, _)| name == member.name();
+                let place = endpoints.iter().position(named)?;
+                Some(endpoints.swap_remove(place).1)
+            });
+            by_member.resize(index, None);
+            by_member.push(endpoint);
+        }
+        state.endpoints = by_member;
+    }
+
+    /// Whether a request has to be known before its server is chosen.
+    pub(super) fn is_keyed(&self) -> bool {
+        matches!(
+            self.settings.balance,
+            Balance::Hash(_) | Balance::Sticky { .. }
+        )
+    }
+
+    /// A place at the member that is to answer next, none of which was tried. `waiting`: requests that wait beside it.
     pub(super) fn take_slot(
         self: &Arc<Self>,
-        _now: Stamp,
+        now: Stamp,
         tried: &[usize],
-    ) -> Option<UpstreamSlot> {
-        let in_flight = |member: usize| self.in_flight[member].load(Ordering::Relaxed);
-        loop {
-            let members = (0..self.in_flight.len()).filter(|member| !tried.contains(member));
-            let free = members.filter(|&member| in_flight(member) < self.limit(member));
-            let member = free.min_by_key(|&member| in_flight(member))?;
-            if let Some(slot) = self.try_take(member, self.limit(member)) {
-                return Some(slot);
+        key: &PlacingKey,
+        waiting: usize,
+    ) -> Result<UpstreamSlot, NoSlot> {
+        let mut state = self.state();
+        let GroupState {
+            group,
+            endpoints,
+            budget,
+            rng,
+        } = &mut *state;
+        let ask = Ask {
+            now,
+            excluded: tried,
+            key_hash: key.hash,
+            sticky: key.sticky.as_deref(),
+            waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
+        };
+        match group.choose(&ask, &self.in_flight, rng) {
+            Choice::Wait => Err(NoSlot::Busy),
+            Choice::Nobody => Err(NoSlot::Nobody),
+            Choice::Taken(member) => {
+                let endpoint = endpoints.get(member).cloned().flatten();
+                let endpoint = endpoint.expect("each member has an address");
+                if tried.is_empty() {
+                    budget.note_request(now);
+                }
+                drop(state);
+                Ok(UpstreamSlot {
+                    group: Arc::clone(self),
+                    member,
+                    endpoint,
+                    taken: now,
+                })
             }
         }
     }
 
-    /// A place at this member, unless it has `limit` exchanges.
-    fn try_take(self: &Arc<Self>, member: usize, limit: u32) -> Option<UpstreamSlot> {
-        let more = |count: u32| (count < limit).then_some(count + 1);
-        let taken = self.in_flight[member].fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        taken.is_ok().then(|| UpstreamSlot {
-            group: Arc::clone(self),
-            member,
-        })
+    /// Whether one more request of this second may be a retry.
+    pub(super) fn take_retry(&self, now: Stamp) -> bool {
+        self.state().budget.try_take(now)
     }
 
-    /// How many exchanges a member may have.
-    fn limit(&self, member: usize) -> u32 {
-        let slots = self.settings.servers[member].slots;
-        slots.unwrap_or(self.settings.slots_max)
+    /// A check of the member at this address ended.
+    pub(super) fn checked(&self, endpoint: &Arc<Endpoint>, now: Stamp, result: CheckResult) {
+        let mut state = self.state();
+        if let Some(member) = state.member_at(endpoint) {
+            state.group.checked(member, now, result);
+        }
     }
 
-    pub(super) fn server(&self, member: usize) -> &UpstreamServer {
-        &self.settings.servers[member]
+    /// Whether the member at this address gets requests as a rule.
+    pub(super) fn is_used(&self, endpoint: &Arc<Endpoint>, now: Stamp) -> bool {
+        let state = self.state();
+        let member = state.member_at(endpoint);
+        member.is_some_and(|member| state.group.is_used(member, now))
+    }
+
+    /// The addresses that are to be checked.
+    pub(super) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        let state = self.state();
+        let members = state.group.members().filter(|(_, member)| !member.drains());
+        members
+            .filter_map(|(index, _)| state.endpoints.get(index).cloned().flatten())
+            .collect()
+    }
+
+    /// The member that a client is bound to by this mark.
+    pub(super) fn name_of_mark(&self, mark: &[u8]) -> Option<String> {
+        let endpoints = self.endpoints();
+        let mut names = endpoints.iter().map(|endpoint| endpoint.name());
+        names.find(|name| mark_of(name).as_bytes() == mark)
+    }
+
+    /// Whether a slot is free.
+    pub(super) fn has_free(&self, now: Stamp) -> bool {
+        self.state().group.free_slots(now, &self.in_flight) > 0
+    }
+
+    /// All slots and those that are free, as far as is known without a lock.
+    pub(crate) fn slots(&self) -> (usize, usize) {
+        let total = self.slots_total.load(Ordering::Relaxed);
+        (total, total.saturating_sub(self.in_flight()))
+    }
+
+    /// Finds out how many slots there are now.
+    pub(crate) fn count_slots(&self, now: Stamp) {
+        let total = self.state().group.total_slots(now) as usize;
+        self.slots_total.store(total, Ordering::Relaxed);
     }
 
     /// Exchanges that the members have together.
     pub(crate) fn in_flight(&self) -> usize {
-        let counts = self.in_flight.iter();
+        let counts = self.in_flight.0.iter();
         let counts = counts.map(|count| count.load(Ordering::Relaxed) as usize);
         counts.sum()
     }
 }
 
+impl GroupState {
+    fn member_at(&self, endpoint: &Arc<Endpoint>) -> Option<usize> {
+        let is_it = |known: &Option<Arc<Endpoint>>| {
+            let known = known.as_ref();
+            known.is_some_and(|known| Arc::ptr_eq(known, endpoint))
+        };
+        self.endpoints.iter().position(is_it)
+    }
+}
+
+impl SlotCounters for Counters {
+    fn in_flight(&self, member: usize) -> u32 {
+        self.0
+            .get(member)
+            .map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn try_take(&self, member: usize, limit: u32) -> bool {
+        let more = |count: u32| (count < limit).then_some(count + 1);
+        let count = &self.0[member];
+        let taken = count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+        taken.is_ok()
+    }
+}
+
+impl UpstreamSlot {
+    /// Index of its member among those that a request has tried.
+    pub(super) fn member(&self) -> usize {
+        self.member
+    }
+
+    /// Number of its server among the names in the log.
+    pub(super) fn name(&self) -> u16 {
+        // The number of servers is checked.
+        self.group.first_name + self.endpoint.server as u16
+    }
+
+    /// What became of the exchange there.
+    pub(super) fn ended(&self, now: Stamp, outcome: Outcome) {
+        let in_flight = self.group.in_flight.in_flight(self.member);
+        let mut state = self.group.state();
+        state.group.ended(self.member, now, in_flight, outcome);
+    }
+}
+
 impl Drop for UpstreamSlot {
     fn drop(&mut self) {
-        let before = self.group.in_flight[self.member].fetch_sub(1, Ordering::AcqRel);
+        let before = self.group.in_flight.0[self.member].fetch_sub(1, Ordering::AcqRel);
         invariant!(before > 0, "a slot of an upstream is given back twice");
+    }
+}
+
+impl Endpoint {
+    /// What the group knows it by.
+    pub(super) fn name(&self) -> String {
+        match &self.at {
+            EndpointAddress::Tcp(address) => address.to_string(),
+            EndpointAddress::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// What binds a client to it: a name that tells nothing of its address.
+    pub(super) fn mark(&self) -> String {
+        mark_of(&self.name())
+    }
+}
+
+impl EndpointAddress {
+    /// That of a server that needs no resolving.
+    pub(super) fn known(address: &ServerAddress) -> Option<Self> {
+        match address {
+            ServerAddress::Unix(path) => Some(EndpointAddress::Unix(path.clone())),
+            ServerAddress::Tcp { host, port } => {
+                let ip = host.parse().ok()?;
+                Some(EndpointAddress::Tcp(SocketAddr::new(ip, *port)))
+            }
+        }
+    }
+}
+
+/// The same in all processes of this program, and after a restart.
+fn mark_of(name: &str) -> String {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+    format!("{hash:016x}")
+}
+
+fn member_settings(name: &str, server: &UpstreamServer) -> MemberSettings {
+    MemberSettings {
+        name: name.to_owned(),
+        weight: server.weight,
+        slots: server.slots,
+        backup: server.is_backup,
+    }
+}
+
+fn group_settings(settings: &Upstream) -> GroupSettings {
+    let check = settings.check.as_ref();
+    let usual = GroupSettings::default();
+    GroupSettings {
+        rule: match &settings.balance {
+            Balance::Queue => Rule::Queue,
+            Balance::LeastConnections => Rule::LeastConnections,
+            Balance::TwoChoices => Rule::TwoChoices,
+            Balance::PeakEwma => Rule::PeakEwma,
+            Balance::Prequal => Rule::Prequal,
+            Balance::RoundRobin => Rule::RoundRobin,
+            Balance::Random => Rule::Random,
+            Balance::First => Rule::First,
+            Balance::Hash(_) => Rule::Hash,
+            Balance::Sticky { .. } => Rule::Sticky,
+        },
+        slots_max: settings.slots_max,
+        round_trip: usual.round_trip,
+        slow_start: settings.slow_start,
+        eject_after: settings.eject_after.unwrap_or(0),
+        eject_time: settings.eject_time,
+        check_rise: check.map_or(usual.check_rise, |check| check.rise),
+        check_fall: check.map_or(usual.check_fall, |check| check.fall),
     }
 }

@@ -1,29 +1,32 @@
 //! The idle connections of one driver to the servers of one group.
 
+use std::sync::Arc;
+
 use telemetry::{Nanos, Stamp};
 
 use super::connection::UpstreamConnection;
+use super::group::Endpoint;
 
-/// By server: the one used last is used next, so that the others grow old.
+/// By address: the one used last is used next, so that the others grow old.
 pub(super) struct IdleConnections {
-    servers: Vec<Vec<UpstreamConnection>>,
-    /// Of one server.
+    endpoints: Vec<(Arc<Endpoint>, Vec<UpstreamConnection>)>,
+    /// Of one address.
     len_max: usize,
     timeout: Nanos,
 }
 
 impl IdleConnections {
-    pub(super) fn new(servers: usize, len_max: usize, timeout: Nanos) -> Self {
+    pub(super) fn new(len_max: usize, timeout: Nanos) -> Self {
         Self {
-            servers: (0..servers).map(|_| Vec::new()).collect(),
+            endpoints: Vec::new(),
             len_max,
             timeout,
         }
     }
 
-    /// A connection to this server that has not ended.
-    pub(super) fn take(&mut self, server: usize) -> Option<UpstreamConnection> {
-        let idle = &mut self.servers[server];
+    /// A connection to this address that has not ended.
+    pub(super) fn take(&mut self, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
+        let idle = self.of(endpoint)?;
         while let Some(connection) = idle.pop() {
             if !connection.is_dead() {
                 return Some(connection);
@@ -33,18 +36,33 @@ impl IdleConnections {
     }
 
     /// Keeps a connection for another exchange.
-    pub(super) fn put(&mut self, server: usize, mut connection: UpstreamConnection, now: Stamp) {
+    pub(super) fn put(
+        &mut self,
+        endpoint: Arc<Endpoint>,
+        mut connection: UpstreamConnection,
+        now: Stamp,
+    ) {
         connection.idle_since = now;
-        let idle = &mut self.servers[server];
-        if idle.len() < self.len_max {
-            idle.push(connection);
+        let len_max = self.len_max;
+        match self.of(&endpoint) {
+            Some(idle) if idle.len() < len_max => idle.push(connection),
+            Some(_) => {}
+            None => self.endpoints.push((endpoint, vec![connection])),
         }
+    }
+
+    /// Few addresses: a look at each is quicker than a table.
+    fn of(&mut self, endpoint: &Arc<Endpoint>) -> Option<&mut Vec<UpstreamConnection>> {
+        let mut endpoints = self.endpoints.iter_mut();
+        let found = endpoints.find(|(known, _)| Arc::ptr_eq(known, endpoint));
+        found.map(|(_, idle)| idle)
     }
 
     /// Lets go of those that have ended, or have been idle for too long.
     pub(super) fn close_old(&mut self, now: Stamp) {
-        for idle in &mut self.servers {
+        for (_, idle) in &mut self.endpoints {
             idle.retain(|one| now.since(one.idle_since) < self.timeout && !one.has_news());
         }
+        self.endpoints.retain(|(_, idle)| !idle.is_empty());
     }
 }

@@ -10,17 +10,14 @@ use std::task::{Context, Poll};
 
 use http::upstream::{UpstreamBody, UpstreamHeadStep, UpstreamResponse};
 use http::{Asked, FieldLines};
+use queueing::balancing::Progress;
 use telemetry::Stamp;
 
-use super::DriverUpstream;
 use super::connection::UpstreamConnection;
-use super::exchange::FailedTry;
+use super::exchange::{FailedTry, UpstreamExchange};
 use super::fault::UpstreamFault;
 use super::request::{Awaited, OutgoingRequest, RequestBody, Sending, Unsent};
-use super::run::UpstreamRun;
-use crate::driver::Driver;
 use crate::exchange::stream::StreamEvent;
-use crate::pool::Assignment;
 use crate::response::{Amount, Declared, Taken};
 
 /// The status of early hints (RFC 8297).
@@ -31,18 +28,17 @@ const READS_A_TURN: usize = 8;
 const STREAM_BYTES_MAX: u64 = 64 << 10;
 
 /// One try.
-pub(super) struct Relay<'a> {
-    driver: &'a Driver,
-    own: &'a DriverUpstream,
-    running: &'a UpstreamRun,
+pub(super) struct Relay<'a, 'x> {
+    exchange: &'a mut UpstreamExchange<'x>,
     connection: UpstreamConnection,
     request: OutgoingRequest<'a>,
     sending: SendState,
-    assignment: &'a mut Assignment,
     receiving: Receiving,
     /// The beginning of a head that has not come whole, and how much of it was looked at.
     partial: Vec<u8>,
     seen: usize,
+    /// When the try began.
+    began: Stamp,
     has_response: bool,
     /// Nothing more reaches the client; the upstream's rest is not worth reading.
     is_unwanted: bool,
@@ -79,27 +75,24 @@ pub(super) enum Relayed {
     Ended,
 }
 
-impl<'a> Relay<'a> {
+impl<'a, 'x> Relay<'a, 'x> {
+    /// A try that began at `began`; `head` is that of the request.
     pub(super) fn new(
-        driver: &'a Driver,
-        own: &'a DriverUpstream,
-        running: &'a UpstreamRun,
+        exchange: &'a mut UpstreamExchange<'x>,
         connection: UpstreamConnection,
         head: Vec<u8>,
         body: &'a RequestBody,
-        assignment: &'a mut Assignment,
+        began: Stamp,
     ) -> Self {
         Self {
-            driver,
-            own,
-            running,
+            request: OutgoingRequest::new(head, body, exchange.driver.shared.openers.clone()),
+            exchange,
             connection,
-            request: OutgoingRequest::new(head, body, &driver.shared.openers),
             sending: SendState::Sending,
-            assignment,
             receiving: Receiving::Head,
             partial: Vec::new(),
             seen: 0,
+            began,
             has_response: false,
             is_unwanted: false,
         }
@@ -108,7 +101,7 @@ impl<'a> Relay<'a> {
     /// Until the response is whole and written, but for its end.
     pub(super) async fn run(mut self) -> Result<Relayed, FailedTry> {
         let relayed = poll_fn(|context| self.poll(context)).await;
-        self.running.set_due(Stamp::NEVER);
+        self.exchange.run.set_due(Stamp::NEVER);
         match relayed {
             Ok(keeps) if keeps && self.sending == SendState::Sent => {
                 Ok(Relayed::Kept(self.connection))
@@ -116,14 +109,25 @@ impl<'a> Relay<'a> {
             Ok(_) => Ok(Relayed::Ended),
             Err(fault) => Err(FailedTry {
                 fault,
-                sent_bytes: self.request.sent_bytes,
-                has_response: self.has_response,
+                progress: self.progress(fault),
             }),
         }
     }
 
+    fn progress(&self, fault: UpstreamFault) -> Progress {
+        match fault {
+            UpstreamFault::Status(status) => Progress::Answered { status },
+            // What has begun to come cannot be told from what has an effect.
+            _ if self.has_response => Progress::Delivering,
+            UpstreamFault::Silent => Progress::TimedOut,
+            _ => Progress::NoResponse {
+                is_written: self.request.sent_bytes > 0,
+            },
+        }
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, UpstreamFault>> {
-        if self.running.signals.take(StreamEvent::Due) {
+        if self.exchange.run.signals.take(StreamEvent::Due) {
             return Poll::Ready(Err(UpstreamFault::Silent));
         }
         let awaited = match self.poll_request(context) {
@@ -133,7 +137,7 @@ impl<'a> Relay<'a> {
         for _ in 0..READS_A_TURN {
             if !self.has_room() {
                 // The client's own deadline is running.
-                self.running.set_due(Stamp::NEVER);
+                self.exchange.run.set_due(Stamp::NEVER);
                 return Poll::Pending;
             }
             match self.poll_response(context) {
@@ -157,10 +161,10 @@ impl<'a> Relay<'a> {
         let due = match awaited {
             Some(Awaited::Body) => Stamp::NEVER,
             Some(Awaited::Upstream | Awaited::Invitation) | None => {
-                telemetry::now().plus(self.own.group.settings.response_timeout)
+                telemetry::now().plus(self.exchange.own.group.settings.response_timeout)
             }
         };
-        self.running.set_due(due);
+        self.exchange.run.set_due(due);
     }
 
     /// Sends what can be sent of the request; gives what the rest of it waits for.
@@ -171,7 +175,7 @@ impl<'a> Relay<'a> {
         while self.sending == SendState::Sending {
             match self.request.poll_send(&mut self.connection, context) {
                 Ok(Sending::Sent) => self.sending = SendState::Sent,
-                Ok(Sending::Waits(Awaited::Invitation)) => self.assignment.invite(),
+                Ok(Sending::Waits(Awaited::Invitation)) => self.exchange.assignment.invite(),
                 Ok(Sending::Waits(awaited)) => return Ok(Some(awaited)),
                 Err(Unsent::Body) => return Err(UpstreamFault::Body),
                 Err(Unsent::Connection) => self.sending = SendState::Broken,
@@ -183,17 +187,19 @@ impl<'a> Relay<'a> {
     /// Whether more of the response is to be read: the client takes it, or it can be stored for the client.
     fn has_room(&self) -> bool {
         match self.receiving {
-            Receiving::Body { is_live: true, .. } => {
-                self.assignment.writer.has_room(Some(STREAM_BYTES_MAX))
-            }
-            Receiving::Body { .. } => self.assignment.writer.has_room(None),
+            Receiving::Body { is_live: true, .. } => self
+                .exchange
+                .assignment
+                .writer
+                .has_room(Some(STREAM_BYTES_MAX)),
+            Receiving::Body { .. } => self.exchange.assignment.writer.has_room(None),
             Receiving::Head | Receiving::Whole { .. } => true,
         }
     }
 
     /// Reads once.
     fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Result<(), UpstreamFault>> {
-        let mut scratch = self.driver.take_scratch();
+        let mut scratch = self.exchange.driver.take_scratch();
         let read = self.connection.poll_read(context, &mut scratch.input);
         let received = match read {
             Poll::Ready(Ok(bytes @ 1..)) => Poll::Ready(self.receive(&scratch.input[..bytes])),
@@ -201,12 +207,16 @@ impl<'a> Relay<'a> {
             Poll::Ready(_) => Poll::Ready(self.receive_end()),
             Poll::Pending => Poll::Pending,
         };
-        self.driver.put_scratch(scratch);
+        self.exchange.driver.put_scratch(scratch);
         received
     }
 
     fn receive(&mut self, input: &[u8]) -> Result<(), UpstreamFault> {
-        self.has_response = true;
+        if !self.has_response {
+            self.has_response = true;
+            let facts = &mut self.exchange.assignment.exchange.record.upstream;
+            facts.ttfb = telemetry::now().since(self.began);
+        }
         if !self.partial.is_empty() {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(input);
@@ -233,33 +243,40 @@ impl<'a> Relay<'a> {
     }
 }
 
-impl Relay<'_> {
+impl Relay<'_, '_> {
     /// Takes a head from the front of `input`: its length, once it is whole. A final one begins the response.
     fn receive_head(&mut self, input: &[u8]) -> Result<Option<usize>, UpstreamFault> {
-        let limits = &self.driver.config().limits;
-        let asked = match self.assignment.exchange.head().is_head() {
+        let limits = &self.exchange.driver.config().limits;
+        let asked = match self.exchange.assignment.exchange.head().is_head() {
             true => Asked::Head,
             false => Asked::Other,
         };
-        let mut fields = self.own.fields.take();
+        let mut fields = self.exchange.own.fields.take();
         let parsed = UpstreamResponse::parse(input, &mut self.seen, asked, limits, &mut fields);
         let response = match parsed {
             Ok(UpstreamHeadStep::Complete(response)) => response,
             Ok(UpstreamHeadStep::Partial) => {
-                self.own.fields.set(fields);
+                self.exchange.own.fields.set(fields);
                 return Ok(None);
             }
             Err(fault) => return Err(UpstreamFault::Malformed(fault)),
         };
         if response.is_interim() {
             if response.status == EARLY_HINTS {
-                self.assignment.writer.early_hints(fields);
+                self.exchange.assignment.writer.early_hints(fields);
             }
             return Ok(Some(response.head_bytes));
         }
+        self.exchange.note_response(&response, input);
+        if self
+            .exchange
+            .may_retry_status(response.status, self.request.body())
+        {
+            return Err(UpstreamFault::Status(response.status));
+        }
         let body = UpstreamBody::new(response.body, limits);
         self.begin_response(&response, response.reason.of(input), &mut fields);
-        self.own.fields.set(fields);
+        self.exchange.own.fields.set(fields);
         self.receiving = Receiving::Body {
             body,
             keeps: response.keeps,
@@ -283,7 +300,8 @@ impl Relay<'_> {
         if let Some(length) = response.content_length {
             fields.push_decimal(b"Content-Length", length);
         }
-        let writer = &mut self.assignment.writer;
+        self.exchange.bind_client(fields);
+        let writer = &mut self.exchange.assignment.writer;
         writer.begin(response.status, reason, fields, declared);
         fields.clear();
     }
@@ -302,14 +320,18 @@ impl Relay<'_> {
             let decoded = body.decode(input).map_err(UpstreamFault::Malformed)?;
             let data = &input[decoded.data.clone()];
             if !data.is_empty() && !self.is_unwanted {
-                let taken = self.assignment.writer.write(&data, Amount::OneOfMany);
+                let taken = self
+                    .exchange
+                    .assignment
+                    .writer
+                    .write(&data, Amount::OneOfMany);
                 self.is_unwanted = taken == Taken::Gone;
             }
             input = &input[decoded.consumed..];
             if body.is_done() {
                 let trailers = body.trailers();
                 if !trailers.is_empty() {
-                    self.assignment.writer.trailers(&trailers);
+                    self.exchange.assignment.writer.trailers(&trailers);
                 }
                 // What stands behind a response belongs to no exchange.
                 let keeps = *keeps && input.is_empty();
@@ -320,8 +342,8 @@ impl Relay<'_> {
                 break;
             }
         }
-        if *is_live && !self.assignment.writer.head_is_sent() {
-            self.assignment.writer.open_stream();
+        if *is_live && !self.exchange.assignment.writer.head_is_sent() {
+            self.exchange.assignment.writer.open_stream();
         }
         Ok(())
     }

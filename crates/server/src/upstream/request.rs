@@ -53,6 +53,11 @@ impl RequestBody {
 }
 
 impl RequestBody {
+    /// Whether it can be sent again from its beginning.
+    pub(super) fn is_replayable(&self) -> bool {
+        !matches!(self, RequestBody::Stream { .. })
+    }
+
     /// How the body is framed, of a client that framed it so.
     pub(super) fn framing(&self, sent: BodyFraming) -> BodyFraming {
         match self {
@@ -81,6 +86,7 @@ pub(super) struct OutgoingRequest<'a> {
     /// Bytes of a body in memory.
     memory: &'a [u8],
     source: BodySource<'a>,
+    body: &'a RequestBody,
     /// Bytes of the request that have left.
     pub(super) sent_bytes: u64,
 }
@@ -93,7 +99,7 @@ enum BodySource<'a> {
         offset: u64,
         bytes: u64,
         reading: Option<Reading>,
-        pool: &'a BlockingPool,
+        pool: BlockingPool,
     },
     Stream {
         body: &'a Arc<BodyStream>,
@@ -129,7 +135,7 @@ pub(super) enum Sending {
 
 impl<'a> OutgoingRequest<'a> {
     /// The request with this head; `pool` reads a body in a file.
-    pub(super) fn new(head: Vec<u8>, body: &'a RequestBody, pool: &'a BlockingPool) -> Self {
+    pub(super) fn new(head: Vec<u8>, body: &'a RequestBody, pool: BlockingPool) -> Self {
         let (memory, source) = match body {
             RequestBody::Memory(data) => (data.as_slice(), BodySource::None),
             RequestBody::File { file, bytes } => {
@@ -152,8 +158,14 @@ impl<'a> OutgoingRequest<'a> {
             piece_sent: 0,
             memory,
             source,
+            body,
             sent_bytes: 0,
         }
+    }
+
+    /// The whole body.
+    pub(super) fn body(&self) -> &'a RequestBody {
+        self.body
     }
 
     /// Sends as much as the connection takes.
