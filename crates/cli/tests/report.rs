@@ -232,7 +232,7 @@ fn refuses_flags_that_mean_nothing() {
     );
     place.check_refused(
         &["a.log", "--by", "rote"],
-        "milepost: `--by`: expected one of path, route, status, hour, pool, method, client, peer, found `rote`\n\
+        "milepost: `--by`: expected one of path, route, status, hour, pool, upstream, method, client, peer, found `rote`\n\
          hint: did you mean `route`?",
     );
     place.check_refused(

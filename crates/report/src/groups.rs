@@ -29,6 +29,8 @@ pub enum By {
     Hour,
     /// The pool's name.
     Pool,
+    /// The upstream server that was tried last.
+    Upstream,
     /// The method.
     Method,
     /// The client's address.
@@ -39,12 +41,13 @@ pub enum By {
 
 impl By {
     /// All of them, by their names.
-    pub const ALL: [(By, &'static str); 8] = [
+    pub const ALL: [(By, &'static str); 9] = [
         (By::Path, "path"),
         (By::Route, "route"),
         (By::Status, "status"),
         (By::Hour, "hour"),
         (By::Pool, "pool"),
+        (By::Upstream, "upstream"),
         (By::Method, "method"),
         (By::Client, "client"),
         (By::Peer, "peer"),
@@ -143,6 +146,7 @@ impl Groups {
             By::Path => return push_folded(line.method, &path(line), &mut self.key),
             By::Route => line.route,
             By::Pool => line.pool,
+            By::Upstream => line.upstream.server,
             By::Method => line.method,
             By::Client => line.client,
             // Lines that name one address name the peer as well as the client.

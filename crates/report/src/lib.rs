@@ -25,6 +25,7 @@ mod source;
 mod spread;
 mod tally;
 mod timeline;
+mod upstreams;
 mod verdict;
 mod waiting;
 
@@ -41,6 +42,7 @@ pub use slowest::Slow;
 pub use source::Input;
 pub use spread::Spread;
 pub use tally::{Group, Grouped, KeepTimeline, Misread, PHASES, Plan, Tally};
+pub use upstreams::UpstreamServer;
 pub use waiting::{Holder, Missing, Request, RouteWaiting, WAIT_MIN, Wait, WaitRunner, Waiting};
 
 use std::ops::ControlFlow;

@@ -36,6 +36,10 @@ pub struct Slow {
     pub route: Vec<u8>,
     /// The pool.
     pub pool: Vec<u8>,
+    /// The upstream server that it was sent to last; empty where it was sent to none.
+    pub upstream: Vec<u8>,
+    /// How long it waited in the upstream's own queue.
+    pub upstream_queue: Option<Nanos>,
     /// Its id.
     pub id: Vec<u8>,
     /// How it ended.
@@ -69,6 +73,8 @@ impl Slow {
             target: text(target),
             route: text(line.route),
             pool: text(line.pool),
+            upstream: text(line.upstream.server),
+            upstream_queue: line.upstream.queue,
             id: text(line.id),
             end: text(line.end),
             // Lines that have an id name the pool too, where there was one.
@@ -81,14 +87,16 @@ impl Slow {
     /// The largest phase, in words, and how long it was; `None` when no phase is known.
     pub fn waited_for(&self) -> Option<(&'static str, Nanos)> {
         let spans = &self.spans;
-        let runner = if self.is_inline {
-            "the server"
-        } else {
-            "the application"
+        let is_proxied = !self.upstream.is_empty();
+        let runner = match (self.is_inline, is_proxied) {
+            (true, _) => "the server",
+            (false, true) => "the upstream",
+            (false, false) => "the application",
         };
-        let queue = match self.busy {
-            Some(_) => "the event loop",
-            None => "a free thread",
+        let queue = match (self.busy, is_proxied) {
+            (Some(_), _) => "the event loop",
+            (None, true) => "a free slot of an upstream",
+            (None, false) => "a free thread",
         };
         let phases = [
             ("the client, to send its request", spans.receive),
@@ -104,6 +112,9 @@ impl Slow {
         let is_most = |part: &Nanos| Some(span) == spans.run && part.0 > span.0 / 2;
         if let Some(gil) = spans.gil.filter(is_most) {
             return Some(("the interpreter", gil));
+        }
+        if let Some(queue) = self.upstream_queue.filter(is_most) {
+            return Some(("the upstream, in its own queue", queue));
         }
         if let Some(busy) = self.busy.filter(is_most) {
             return Some(("the application, in steps on the event loop", busy));

@@ -13,6 +13,7 @@ use crate::lines::Piece;
 use crate::slowest::{Slow, Slowest};
 use crate::spread::Spread;
 use crate::timeline::Timeline;
+use crate::upstreams::{SlowServer, UpstreamCollector, UpstreamServer};
 use crate::waiting::{Collector, Waiting};
 
 /// Names of the phases, in the order of [`Group::phases`].
@@ -115,6 +116,7 @@ pub struct Tally {
     slowest: Slowest,
     waiting: Collector,
     event_loops: LoopCollector,
+    upstreams: UpstreamCollector,
     timeline: Option<Timeline>,
 }
 
@@ -146,6 +148,7 @@ impl Tally {
             slowest: Slowest::new(plan.slowest_len),
             waiting: Collector::new(plan.slowest_len),
             event_loops: LoopCollector::default(),
+            upstreams: UpstreamCollector::default(),
             timeline: (plan.timeline == KeepTimeline::Yes).then(Timeline::default),
         }
     }
@@ -253,6 +256,15 @@ impl Tally {
         self.event_loops.event_loops()
     }
 
+    /// What upstream servers did, those with the most requests first.
+    pub fn upstreams(&self) -> Vec<&UpstreamServer> {
+        self.upstreams.servers()
+    }
+
+    pub(crate) fn slow_upstream(&self) -> Option<SlowServer<'_>> {
+        self.upstreams.slow()
+    }
+
     pub(crate) fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
@@ -319,6 +331,7 @@ impl Tally {
             }
         }
         self.slowest.take(line);
+        self.upstreams.take(line);
         self.pages.group_of(line).add(line);
         if let Some(groups) = &mut self.groups {
             groups.group_of(line).add(line);

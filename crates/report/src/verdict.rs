@@ -8,6 +8,7 @@ use present::{counted, duration, percent, share, thousands};
 use crate::event_loops::EventLoops;
 use crate::spread::secs;
 use crate::tally::{Group, Tally};
+use crate::upstreams::SlowServer;
 use crate::waiting::{RouteWaiting, WAIT_MIN, WaitRunner, Waiting};
 
 /// Sentences of a verdict: more would be a report.
@@ -34,6 +35,7 @@ pub(crate) fn verdict(tally: &Tally, waiting: &Waiting) -> Vec<String> {
     // What a step has blocked is said already.
     let held = held(waiting, all.len).filter(|_| blocking.is_none() || !is_on_loop);
     let mut sentences: Vec<String> = blocking.into_iter().chain(held).collect();
+    sentences.extend(tally.slow_upstream().map(slow_upstream));
     sentences.extend(failing(&pages, all));
     // The page that holds the threads is named already.
     if sentences.is_empty() {
@@ -131,6 +133,27 @@ fn held(waiting: &Waiting, requests_len: u64) -> Option<String> {
     })
 }
 
+/// Which upstream server is slower than the others: `10.0.0.3:80 took 120 ms to the first byte (median), all other
+/// upstream servers up to 11 ms; most of it was its own queue`.
+fn slow_upstream(slow: SlowServer<'_>) -> String {
+    let SlowServer { server, next_secs } = slow;
+    let own_secs = server.ttfb.quantile_secs(0.5);
+    let is_queue = server.queue.quantile_secs(0.5) > own_secs / 2.0;
+    let is_run = server.run.quantile_secs(0.5) > own_secs / 2.0;
+    let part = match (is_queue, is_run) {
+        (true, _) => "; most of it was its own queue",
+        (false, true) => "; most of it was its own run",
+        (false, false) => "",
+    };
+    format!(
+        "{} took {} to the first byte (median of {}), all other upstream servers up to {}{part}",
+        server.name,
+        duration(own_secs),
+        counted(server.len, "request"),
+        duration(next_secs)
+    )
+}
+
 /// Which page fails: `GET /broken answered 41 of 50 requests with 5xx`.
 fn failing(pages: &[(String, &Group)], all: &Group) -> Option<String> {
     let failed_len = all.classes[5];
@@ -200,6 +223,7 @@ fn unknown(all: &Group) -> Option<String> {
 mod tests {
     use super::*;
     use crate::event_loops::LoopPage;
+    use crate::upstreams::UpstreamServer;
     use telemetry::{KnownSpans, Line, Nanos};
 
     /// A route: its name, milliseconds that it caused, requests that waited, how long together and at most.
@@ -266,6 +290,38 @@ mod tests {
             ],
             "27 requests waited up to 412 ms for a thread, and no page alone held the threads",
         );
+    }
+
+    #[test]
+    fn names_the_server_that_is_slower_than_the_others() {
+        let server = |[ttfb_ms, queue_ms, run_ms]: [u64; 3]| {
+            let mut server = UpstreamServer {
+                name: "10.0.0.3:80".to_owned(),
+                len: 40,
+                ..UpstreamServer::default()
+            };
+            for (spread, ms) in [
+                (&mut server.ttfb, ttfb_ms),
+                (&mut server.queue, queue_ms),
+                (&mut server.run, run_ms),
+            ] {
+                spread.add(Nanos::from_ms(ms));
+            }
+            server
+        };
+        let head = "10.0.0.3:80 took 120 ms to the first byte (median of 40 requests), all other \
+                    upstream servers up to 11 ms";
+        for (times, part) in [
+            ([120, 100, 10], "; most of it was its own queue"),
+            ([120, 10, 100], "; most of it was its own run"),
+            ([120, 50, 50], ""),
+        ] {
+            let slow = SlowServer {
+                server: &server(times),
+                next_secs: 0.011,
+            };
+            assert_eq!(slow_upstream(slow), format!("{head}{part}"));
+        }
     }
 
     #[test]

@@ -417,3 +417,56 @@ fn connections_that_stay_open_are_in_a_part_of_their_own() {
     assert_eq!(tally.all().len, 0);
     assert!(table(&tally).contains("close codes"), "{}", table(&tally));
 }
+
+#[test]
+fn what_upstream_servers_did_is_in_a_part_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("front.log");
+    let line = |server: &str, ttfb: &str, more: &str| {
+        format!(
+            "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET /x HTTP/1.1\" 200 5 \"-\" \"-\" receive=0.000100 \
+             queue=0.000000 run=0.150000 send=0.000100 total=0.150200 id=1 route=app pool=shop upstream={server} \
+             attempts=1 reused=yes connect=0.000000 ttfb={ttfb}{more} worker=- at=971186136.000000\n"
+        )
+    };
+    let own = " upstream_queue=0.100000 upstream_run=0.020000";
+    let slow = line("10.0.0.3:80", "0.128000", own).repeat(25);
+    let slow = slow.replace("total=0.150200", "total=0.150300");
+    let fast = line("10.0.0.1:80", "0.016000", "").repeat(75);
+    fs::write(&log, slow + &fast).unwrap();
+    let by = Some(By::Upstream);
+    let (tally, _) = tally_of(&[&log], &Plan { by, ..plan() });
+    let text = table(&tally);
+    assert!(
+        text.starts_with(
+            "10.0.0.3:80 took 128 ms to the first byte (median of 25 requests), all other upstream servers up to\n\
+             16 ms; most of it was its own queue.\n"
+        ),
+        "{text}"
+    );
+    let expect = "\
+upstream servers; times in ms: to the first byte, and in the server's own queue
+server       requests  attempts   reused  no response  median     p99  queue median    p99
+10.0.0.1:80        75        75  100.0 %            0   16.00   16.00
+10.0.0.3:80        25        25  100.0 %            0  128.0   128.0          100.0  100.0
+";
+    assert!(text.contains(expect), "{text}");
+    let report = parsed(&tally);
+    assert!(
+        text.contains("100.0 for the upstream, in its own queue"),
+        "{text}"
+    );
+    assert_eq!(report["slowest"][0]["upstream"], "10.0.0.3:80");
+    assert_eq!(report["groups"][1]["name"], "10.0.0.3:80");
+    let servers = &report["upstreams"];
+    assert_eq!(servers[0]["name"], "10.0.0.1:80");
+    assert_eq!(servers[0]["queue"], serde_json::Value::Null);
+    assert_eq!(servers[1]["reused_share"], 1.0);
+    assert_eq!(servers[1]["queue"]["max"], 0.1);
+    assert_eq!(servers[1]["run"]["max"], 0.02);
+    assert!(page(&tally, "front").contains("Upstream servers"));
+    // A log without upstreams says nothing of any.
+    let (tally, _) = tally_of(&[&data("six.log")], &plan());
+    assert_eq!(parsed(&tally)["upstreams"], serde_json::Value::Null);
+    assert!(!table(&tally).contains("upstream"));
+}

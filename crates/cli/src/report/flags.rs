@@ -41,7 +41,7 @@ Exit: 0 done, 1 no line was understood, 2 an input or output failed.";
 /// The flags, as [`with_flags`] reads them.
 const FLAGS: &str = "\
 # Output
-by FIELD Also show groups by path (all of them), route, status, hour, pool, method, client or peer
+by FIELD Also show groups by path (all of them), route, status, hour, pool, upstream, method, client or peer
 against LOG Compare with another log: `report before.log --against after.log`
 slowest COUNT Number of slowest requests to show [default: 10]
 json - Print JSON; with --follow one object per second

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::columns::ROWS;
 use super::table::{class_counts, form_name};
-use super::{event_loops, waiting};
+use super::{event_loops, upstreams, waiting};
 use crate::at_queue::{AtQueue, Count};
 use crate::slowest::Slow;
 use crate::spread::{Spread, secs};
@@ -45,6 +45,10 @@ pub fn json(tally: &Tally) -> String {
     let event_loops = tally.event_loops();
     if event_loops.len > 0 || !event_loops.connections.is_empty() {
         report["event_loops"] = event_loops::json(&event_loops);
+    }
+    let servers = tally.upstreams();
+    if !servers.is_empty() {
+        report["upstreams"] = upstreams::json(&servers);
     }
     if let Some(misread) = misread {
         report["first_not_understood"] = json!({ "file": misread.name, "line": misread.line });
@@ -104,7 +108,7 @@ fn at_queue(found: &AtQueue) -> Value {
     })
 }
 
-fn distribution(spread: &Spread) -> Value {
+pub(super) fn distribution(spread: &Spread) -> Value {
     // `null`, not zeros: nobody has measured it.
     if spread.is_empty() {
         return Value::Null;
@@ -127,6 +131,7 @@ fn slow(slow: &Slow) -> Value {
         ("gil", spans.gil.map(span)),
         ("cpu", spans.cpu.map(span)),
         ("busy", slow.busy.map(span)),
+        ("upstream_queue", slow.upstream_queue.map(span)),
         ("before", queued.before.map(span)),
         ("waiting", queued.waiting.map(Value::from)),
         ("threads", queued.threads.map(Value::from)),
@@ -153,8 +158,10 @@ fn slow(slow: &Slow) -> Value {
     let known = known
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)));
+    let upstream = Some(string(&slow.upstream)).filter(|_| !slow.upstream.is_empty());
+    let upstream = upstream.map(|name| ("upstream", name));
     let texts = texts.into_iter().map(|(key, text)| (key, string(text)));
-    object(known.chain(always).chain(texts))
+    object(known.chain(always).chain(texts).chain(upstream))
 }
 
 fn object<K: Into<String>, V: Into<Value>>(pairs: impl IntoIterator<Item = (K, V)>) -> Value {

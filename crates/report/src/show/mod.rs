@@ -9,6 +9,7 @@ mod event_loops;
 mod json;
 mod page;
 mod table;
+mod upstreams;
 mod waiting;
 
 pub use compared::{compared_json, compared_page, compared_table};

@@ -7,7 +7,7 @@ use present::{Page, bytes, duration, number, percent, thousands};
 use super::charts::{distributions, over_time};
 use super::columns::{self, PHASE_COLOURS, ROWS, named};
 use super::table::{CPU_NOTE, PRECISION_NOTE, endings, others_note, shares};
-use super::{event_loops, time, waiting, zone};
+use super::{event_loops, time, upstreams, waiting, zone};
 use crate::tally::{PHASES, Tally};
 use crate::verdict::verdict;
 
@@ -39,6 +39,7 @@ pub fn page(tally: &Tally, title: &str) -> String {
         }
     }
     event_loops::page(&tally.event_loops(), &mut page);
+    upstreams::page(&tally.upstreams(), &mut page);
     waiting::page(&waiting, &mut page);
     slowest(tally, &mut page);
     phases(tally, &mut page);

@@ -9,7 +9,7 @@ use present::{bytes, digits, harmless, number, percent, thousands};
 use telemetry::LineForm;
 
 use super::columns::{self, ROWS, SpreadRow, named};
-use super::{event_loops, ms, time, waiting, zone};
+use super::{event_loops, ms, time, upstreams, waiting, zone};
 use crate::at_queue::AtQueue;
 use crate::groups::GROUPS_LEN_MAX;
 use crate::tally::{Group, Tally};
@@ -64,6 +64,7 @@ pub fn table(tally: &Tally) -> String {
     }
     groups(tally, &mut out);
     event_loops::table(&event_loops, &mut out);
+    upstreams::table(&tally.upstreams(), &mut out);
     waiting::table(&waiting, &mut out);
     slowest(tally, usize::MAX, &mut out);
     out
