@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+mod endpoint_load;
 mod loop_facts;
 mod nearest;
 mod path;
@@ -23,6 +24,7 @@ mod upstream_facts;
 mod websocket_facts;
 
 pub use calendar::{civil_from_unix, unix_from_civil};
+pub use endpoint_load::{EndpointLoad, ToldLoad, push_own_phases};
 pub use loop_facts::LoopFacts;
 pub use nearest::nearest;
 pub use path::{folded_segment, push_folded};
