@@ -199,3 +199,54 @@ def test_a_slow_server_gets_less(serve: Callable[..., Milepost]) -> None:
         for thread in threads:
             thread.join()
         assert got.count("slow") < 40, got.count("slow")
+
+
+REPORT = (
+    "endpoint-load-metrics: TEXT named_metrics.queue_ms=3.5,named_metrics.waiting=0,named_metrics.running=1,"
+    "named_metrics.threads=2,named_metrics.request_queue_ms=1.5,named_metrics.request_run_ms=20"
+)
+
+
+def test_a_server_that_reports_its_threads_gets_no_more_requests(serve: Callable[..., Milepost]) -> None:
+    inside, most = 0, 0
+    lock = threading.Lock()
+    reported = threading.Event()
+
+    def respond(one: Connection, _: Request) -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            if reported.is_set():
+                most = max(most, inside)
+        time.sleep(0.01)
+        with lock:
+            inside -= 1
+        one.reply(b"ok", REPORT)
+
+    with Upstream(answering(respond)) as up, contextlib.ExitStack() as stack:
+        server = proxy(serve, up.url)
+        clients = [stack.enter_context(server.connect()) for _ in range(8)]
+        reply = clients[0].ask("GET", "/")
+        # It is meant for the proxy.
+        assert reply.header("endpoint-load-metrics") is None
+        reported.set()
+        threads = [threading.Thread(target=ask, args=(client, 20)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert 2 <= most <= 3, most
+        assert until(lambda: len(server.lines) == 161)
+        assert all("upstream_queue=0.001500 upstream_run=0.020000" in line for line in server.lines)
+
+
+def test_a_server_that_is_full_is_not_taken_for_dead(serve: Callable[..., Milepost]) -> None:
+    def respond(one: Connection, _: Request) -> None:
+        one.reply(b"full", "Retry-After: 1", REPORT, status="503 Full")
+
+    with Upstream(answering(respond)) as up, servers("a") as (a,):
+        server = proxy(serve, up.url, a.url, balance="round-robin", eject_after=1)
+        with server.connect() as client:
+            got = [client.ask("GET", "/").text for _ in range(6)]
+        assert "full" in got and "a" in got
+        assert "gets no requests" not in server.errors

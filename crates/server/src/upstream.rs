@@ -283,6 +283,7 @@ impl Driver {
                 assignment: &mut assignment,
                 slot: &mut slot,
                 status: 0,
+                full: None,
             };
             let mut work = pin!(exchange.run());
             poll_fn(|context| {

@@ -14,7 +14,8 @@ use http::FieldLines;
 use http::upstream::{
     ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse,
 };
-use queueing::balancing::{FailureKind, Outcome, Progress, RetryCase, may_retry};
+use queueing::balancing::{FailureKind, LoadReport, Outcome, Progress, RetryCase, may_retry};
+use telemetry::{Nanos, ToldLoad};
 use tokio::time::timeout;
 
 use super::DriverUpstream;
@@ -45,6 +46,8 @@ pub(super) struct UpstreamExchange<'a> {
     pub(super) slot: &'a mut Option<UpstreamSlot>,
     /// Of the last response that has come.
     pub(super) status: u16,
+    /// Its server had no room for the request, and asks for such a pause.
+    pub(super) full: Option<Nanos>,
 }
 
 impl UpstreamExchange<'_> {
@@ -182,13 +185,45 @@ impl UpstreamExchange<'_> {
             )
     }
 
-    /// What a response's head says beside what the client gets.
-    pub(super) fn note_response(&mut self, response: &UpstreamResponse, _head: &[u8]) {
+    /// What a response's head says beside what the client gets: of the server's load, and of its own way with the
+    /// request. `head` has the spans of `response`.
+    pub(super) fn note_response(&mut self, response: &UpstreamResponse, head: &[u8]) {
         self.status = response.status;
+        self.full = None;
+        let settings = &self.own.group.settings;
+        let Some(report) = response.load_report.filter(|_| settings.trusts_reports) else {
+            return;
+        };
+        let told = ToldLoad::parse(report.of(head));
+        self.assignment.exchange.record.upstream.own = told.own;
+        // A server that queues by itself refuses what it has not begun.
+        self.full = (response.status == 503)
+            .then_some(response.retry_after_secs)
+            .flatten()
+            .map(|secs| Nanos::from_secs(u64::from(secs)));
+        if let Some(load) = told.load {
+            let slot = self.slot.as_ref().expect("a try has a slot");
+            let report = LoadReport {
+                running: load.running,
+                waiting: load.waiting,
+                threads: load.threads,
+                queue: load.queue,
+            };
+            slot.reported(telemetry::now(), report);
+        }
+    }
+
+    /// Changes the fields of a response for the client.
+    pub(super) fn change_fields(&self, response: &UpstreamResponse, fields: &mut FieldLines) {
+        if response.load_report.is_some() {
+            // It was for this server.
+            fields.retain(|name, _| !name.eq_ignore_ascii_case(b"endpoint-load-metrics"));
+        }
+        self.bind_client(fields);
     }
 
     /// Binds the client to the server, where that is asked for and new.
-    pub(super) fn bind_client(&self, fields: &mut FieldLines) {
+    fn bind_client(&self, fields: &mut FieldLines) {
         let Balance::Sticky { cookie } = &self.own.group.settings.balance else {
             return;
         };
@@ -205,9 +240,12 @@ impl UpstreamExchange<'_> {
     fn report_served(&self) {
         let now = telemetry::now();
         let slot = self.slot.as_ref().expect("a try has a slot");
-        let outcome = Outcome::Served {
-            latency: now.since(slot.taken),
-            status: self.status,
+        let outcome = match self.full {
+            Some(retry_after) => Outcome::Full { retry_after },
+            None => Outcome::Served {
+                latency: now.since(slot.taken),
+                status: self.status,
+            },
         };
         slot.ended(now, outcome);
     }

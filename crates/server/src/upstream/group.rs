@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
 use queueing::balancing::{
-    Ask, CheckResult, Choice, Group, GroupSettings, MemberSettings, Outcome, RetryBudget, Rule,
-    SlotCounters,
+    Ask, CheckResult, Choice, Group, GroupSettings, LoadReport, MemberSettings, Outcome,
+    RetryBudget, Rule, SlotCounters,
 };
 use telemetry::Stamp;
 
@@ -305,6 +305,13 @@ impl UpstreamSlot {
         let in_flight = self.group.in_flight.in_flight(self.member);
         let mut state = self.group.state();
         state.group.ended(self.member, now, in_flight, outcome);
+    }
+
+    /// What the server says about its load.
+    pub(super) fn reported(&self, now: Stamp, report: LoadReport) {
+        let in_flight = self.group.in_flight.in_flight(self.member);
+        let mut state = self.group.state();
+        state.group.reported(self.member, now, report, in_flight);
     }
 }
 

@@ -300,7 +300,7 @@ impl Relay<'_, '_> {
         if let Some(length) = response.content_length {
             fields.push_decimal(b"Content-Length", length);
         }
-        self.exchange.bind_client(fields);
+        self.exchange.change_fields(response, fields);
         let writer = &mut self.exchange.assignment.writer;
         writer.begin(response.status, reason, fields, declared);
         fields.clear();
