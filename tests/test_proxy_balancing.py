@@ -250,3 +250,31 @@ def test_a_server_that_is_full_is_not_taken_for_dead(serve: Callable[..., Milepo
             got = [client.ask("GET", "/").text for _ in range(6)]
         assert "full" in got and "a" in got
         assert "gets no requests" not in server.errors
+
+
+def test_processes_share_the_slots_of_a_server(serve: Callable[..., Milepost]) -> None:
+    inside, most = 0, 0
+    lock = threading.Lock()
+
+    def respond(one: Connection, _: Request) -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        time.sleep(0.005)
+        with lock:
+            inside -= 1
+        one.reply(b"ok")
+
+    with Upstream(answering(respond)) as up, contextlib.ExitStack() as stack:
+        toml = "processes = 2\n" + tables("route", {"path": "/", "upstream": "back"})
+        toml += tables("upstream", {"name": "back", "servers": [up.url], "slots": 2})
+        server = serve(toml=toml)
+        clients = [stack.enter_context(server.connect()) for _ in range(12)]
+        threads = [threading.Thread(target=ask, args=(client, 30)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == 2
+        assert until(lambda: len(server.lines) == 360)

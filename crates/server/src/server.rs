@@ -30,7 +30,7 @@ use crate::pool::{self, LoopWorker, Pool, RunnableLoop};
 use config::failure::StartFault;
 use config::failure::plain;
 use config::typed::Config;
-use ipc::stats::{Shape, Stats};
+use ipc::stats::{Shape, SharedSlots, Stats};
 
 use lifecycle::Lifecycle;
 use opening::OpenedParts;
@@ -123,6 +123,7 @@ impl Server {
             pages: Arc::new(Pages::open(&config.error_pages)?),
             tls: certificates::open(&config, handed.as_ref())?,
             stats: Arc::new(counters(&config, link.as_ref())?),
+            slots: Arc::new(slots(link.as_ref())?),
             config,
         };
         opened.start(handlers, link)
@@ -253,6 +254,12 @@ fn counters(config: &Config, link: Option<&SupervisorLink>) -> Result<Stats, Sta
         Some(link) => link.stats(&shape),
         None => Stats::new(&shape).map_err(|error| start_fault("cannot keep counters", &error)),
     }
+}
+
+/// The slots of upstream servers: those of all processes, or of this one alone.
+fn slots(link: Option<&SupervisorLink>) -> Result<SharedSlots, StartFault> {
+    let slots = link.map_or_else(SharedSlots::private, SupervisorLink::slots);
+    slots.map_err(|error| start_fault("cannot share counters", &error))
 }
 
 /// Signals that a server may handle.

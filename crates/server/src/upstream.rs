@@ -171,6 +171,7 @@ impl DriverUpstream {
         let mut worker = self.worker.borrow_mut();
         let waiting = worker.waiting_len();
         if waiting == 0 {
+            self.group.none_waits();
             return NextExchange::None;
         }
         let now = telemetry::now();

@@ -14,6 +14,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use super::segment::{self, Layout};
+use super::slots::{ROWS, SLOTS_BYTES, SharedSlots};
 use super::{Segment, Shape, View};
 
 /// Its name among the descriptors of a process (`/proc/PID/fd`).
@@ -25,6 +26,8 @@ pub struct CounterFile {
     file: File,
     /// Lengths of segments that are in use, by where they begin.
     pub(super) live: BTreeMap<u64, u64>,
+    /// Rows of the slots that processes have, by where their segments begin.
+    rows: BTreeMap<u64, usize>,
 }
 
 impl CounterFile {
@@ -33,9 +36,12 @@ impl CounterFile {
         let file = memory()?;
         // Nobody can change this any more either.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
+        let file = File::from(file);
+        file.set_len(SLOTS_BYTES)?;
         Ok(CounterFile {
-            file: File::from(file),
+            file,
             live: BTreeMap::new(),
+            rows: BTreeMap::new(),
         })
     }
 
@@ -52,6 +58,7 @@ impl CounterFile {
         let mut adopted = CounterFile {
             file: File::from(file),
             live: BTreeMap::new(),
+            rows: BTreeMap::new(),
         };
         let file_bytes = adopted.file.metadata()?.len();
         for segment in live {
@@ -62,6 +69,8 @@ impl CounterFile {
                 ));
             }
             adopted.live.insert(segment.offset, segment.bytes);
+            let row = segment.row.filter(|row| *row < ROWS);
+            adopted.rows.extend(row.map(|row| (segment.offset, row)));
         }
         Ok(adopted)
     }
@@ -78,7 +87,8 @@ impl CounterFile {
     pub fn allot(&mut self, shape: &Shape) -> io::Result<Segment> {
         let bytes = Layout::of(shape)?.bytes;
         let offset = self.gap(bytes);
-        let segment = Segment { offset, bytes };
+        let row = (0..ROWS).find(|row| self.rows.values().all(|used| used != row));
+        let segment = Segment { offset, bytes, row };
         // Two processes that counted in the same place would both be wrong, and for good.
         invariant!(
             self.is_free(&segment),
@@ -93,6 +103,7 @@ impl CounterFile {
         // The header last: a segment that could not be cleared is never taken for one.
         segment::write_header(&self.file, &segment, shape)?;
         self.live.insert(offset, bytes);
+        self.rows.extend(row.map(|row| (offset, row)));
         Ok(segment)
     }
 
@@ -102,6 +113,12 @@ impl CounterFile {
             return;
         }
         self.live.remove(&segment.offset);
+        // What it had at upstream servers is free, however it ended.
+        if let Some(row) = self.rows.remove(&segment.offset)
+            && let Ok(slots) = SharedSlots::shared(self.file(), row)
+        {
+            slots.clear();
+        }
         // For the memory alone: it is cleared again before its next use.
         let _ = self.clear(&segment);
     }
@@ -116,7 +133,7 @@ impl CounterFile {
 
     /// Where the first gap is that has room for so much.
     fn gap(&self, bytes: u64) -> u64 {
-        let mut end = 0;
+        let mut end = SLOTS_BYTES;
         for (&offset, &length) in &self.live {
             invariant!(end <= offset, "two segments of the counters overlap");
             // The first that is large enough: segments of one configuration have one size, and fill the gap of each
@@ -129,10 +146,16 @@ impl CounterFile {
         end
     }
 
+    #[cfg(test)]
+    pub(super) fn row(&self, offset: u64) -> Option<usize> {
+        self.rows.get(&offset).copied()
+    }
+
     fn is_free(&self, segment: &Segment) -> bool {
         let before = self.live.range(..=segment.offset).next_back();
         let after = self.live.range(segment.offset..).next();
-        before.is_none_or(|(&offset, &bytes)| offset + bytes <= segment.offset)
+        segment.offset >= SLOTS_BYTES
+            && before.is_none_or(|(&offset, &bytes)| offset + bytes <= segment.offset)
             && after.is_none_or(|(&offset, _)| segment.end().is_some_and(|end| end <= offset))
     }
 

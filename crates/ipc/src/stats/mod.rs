@@ -13,6 +13,7 @@ mod placeable;
 
 mod file;
 mod segment;
+mod slots;
 mod snapshot;
 
 #[cfg(test)]
@@ -29,6 +30,7 @@ use os::{Mapping, invariant};
 
 pub use file::CounterFile;
 pub use segment::{Segment, Shape};
+pub use slots::SharedSlots;
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
 };

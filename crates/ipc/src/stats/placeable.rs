@@ -2,6 +2,7 @@
 
 use os::Placeable;
 
+use super::slots::SlotColumn;
 use super::{DriverStats, EventLoopStats, PoolStats, RouteStats};
 
 // SAFETY: fixed layout, nothing but atomic numbers.
@@ -12,3 +13,5 @@ unsafe impl Placeable for PoolStats {}
 unsafe impl Placeable for EventLoopStats {}
 // SAFETY: as above.
 unsafe impl Placeable for RouteStats {}
+// SAFETY: as above.
+unsafe impl Placeable for SlotColumn {}

@@ -38,6 +38,8 @@ pub struct Segment {
     pub offset: u64,
     /// Its length.
     pub bytes: u64,
+    /// The process's row among the slots of upstream servers; `None`: all rows are in use.
+    pub row: Option<usize>,
 }
 
 /// What a process counts for.

@@ -58,8 +58,12 @@ fn read(file: &CounterFile, segment: &Segment) -> io::Result<StatsSnapshot> {
 /// Segments that are in use.
 fn live_in(file: &CounterFile) -> Vec<Segment> {
     let live = file.live.iter();
-    live.map(|(&offset, &bytes)| Segment { offset, bytes })
-        .collect()
+    live.map(|(&offset, &bytes)| Segment {
+        offset,
+        bytes,
+        row: file.row(offset),
+    })
+    .collect()
 }
 
 #[test]
@@ -254,7 +258,14 @@ fn refuses_what_is_no_segment() {
     let mut file = CounterFile::new().unwrap();
     let segment = file.allot(&app()).unwrap();
     let check = |offset: u64, bytes: u64, expect: &str| {
-        let found = read(&file, &Segment { offset, bytes });
+        let found = read(
+            &file,
+            &Segment {
+                offset,
+                bytes,
+                row: None,
+            },
+        );
         assert_eq!(wrong(found), expect, "{bytes} bytes at {offset}");
     };
     let (start, bytes) = (segment.offset, segment.bytes);
@@ -291,6 +302,10 @@ fn good() -> (Segment, Vec<u8>) {
     let segment = file.allot(&app()).unwrap();
     let mut bytes = vec![0; segment.bytes as usize];
     rustix::io::pread(file.file(), &mut bytes, segment.offset).unwrap();
+    let segment = Segment {
+        offset: 0,
+        ..segment
+    };
     (segment, bytes)
 }
 
@@ -371,15 +386,18 @@ fn the_next_supervisor_goes_on_with_the_file() {
         Segment {
             offset: 0,
             bytes: bytes * 2,
+            row: None,
         },
     ]);
     check(&[Segment {
-        offset: bytes * 2,
+        offset: segments[0].offset + bytes * 2,
         bytes: bytes * 2,
+        row: None,
     }]);
     check(&[Segment {
         offset: 0,
         bytes: 1,
+        row: None,
     }]);
 }
 

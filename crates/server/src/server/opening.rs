@@ -32,7 +32,7 @@ use crate::watchdog::Watchdog;
 use ::tls::CurrentTls;
 use config::failure::StartFault;
 use config::typed::{Config, PoolRuns};
-use ipc::stats::Stats;
+use ipc::stats::{SharedSlots, Stats};
 
 /// What is open before the first thread starts.
 pub(super) struct OpenedParts {
@@ -40,6 +40,7 @@ pub(super) struct OpenedParts {
     pub(super) files: Vec<Files>,
     pub(super) pages: Arc<Pages>,
     pub(super) stats: Arc<Stats>,
+    pub(super) slots: Arc<SharedSlots>,
     pub(super) tls: Option<Arc<CurrentTls>>,
 }
 
@@ -103,7 +104,7 @@ impl OpenedParts {
             slow: slow.clone(),
             watchdog: watchdog.clone(),
         };
-        let pools = pools(config, handlers, &context);
+        let pools = pools(config, handlers, &context, &self.slots);
         let challenges = Arc::new(ChallengeAnswers::default());
         Shared {
             service: Service::new(config, slow, Arc::clone(&challenges)),
@@ -147,11 +148,16 @@ impl OpenedParts {
 }
 
 /// All pools of the process, without threads.
-fn pools(config: &Config, handlers: &[Arc<dyn Handler>], context: &PoolContext) -> Vec<Arc<Pool>> {
+fn pools(
+    config: &Config,
+    handlers: &[Arc<dyn Handler>],
+    context: &PoolContext,
+    slots: &Arc<SharedSlots>,
+) -> Vec<Arc<Pool>> {
     let mut first_name = 0;
     let mut groups = Vec::new();
     for upstream in &config.upstreams {
-        let group = UpstreamGroup::new(upstream, first_name);
+        let group = UpstreamGroup::new(upstream, first_name, slots);
         for fault in group.resolve() {
             context.log.error(Level::Warning, &fault);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
 use config::failure::StartFault;
 use ipc::payload;
-use ipc::stats::{Shape, Stats};
+use ipc::stats::{Shape, SharedSlots, Stats};
 use ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
 
 /// The link of a server to its supervisor.
@@ -36,6 +36,16 @@ impl SupervisorLink {
             _ => Err(missing()),
         };
         stats.map_err(|error| start_fault("cannot keep counters", &error))
+    }
+
+    /// What all processes have of the slots of upstream servers.
+    pub(super) fn slots(&self) -> io::Result<SharedSlots> {
+        let row = self.identity.segment.and_then(|segment| segment.row);
+        match (&self.counters, row) {
+            (Some(file), Some(row)) => SharedSlots::shared(file.as_fd(), row),
+            // More processes than there are rows: this one counts alone.
+            _ => SharedSlots::private(),
+        }
     }
 
     /// Sends the notice that the server can serve, and performs the supervisor's commands from now on.

@@ -4,6 +4,7 @@
 //! `queueing::balancing`, and counts the exchanges that servers have: an `UpstreamSlot` is a place at one of them. What
 //! becomes of an exchange is told to it with the slot.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
+use ipc::stats::SharedSlots;
 use queueing::balancing::{
     Ask, CheckResult, Choice, Group, GroupSettings, LoadReport, MemberSettings, Outcome,
     RetryBudget, Rule, SlotCounters,
@@ -30,6 +32,8 @@ pub(crate) struct UpstreamGroup {
     in_flight: Counters,
     /// As of the last look.
     slots_total: AtomicUsize,
+    /// Members have lower numbers.
+    members_len: AtomicUsize,
     state: Mutex<GroupState>,
 }
 
@@ -41,8 +45,18 @@ struct GroupState {
     rng: fastrand::Rng,
 }
 
-/// By member: exchanges that it has.
-struct Counters(Vec<AtomicU32>);
+/// Exchanges that members have, of all processes of the host.
+struct Counters {
+    slots: Arc<SharedSlots>,
+    /// By member: its column among the slots; `NO_COLUMN` where all are taken by others.
+    columns: Vec<AtomicUsize>,
+    /// By member without a column: what this process has.
+    own: Vec<AtomicU32>,
+    /// The column in which processes say how many of their exchanges wait.
+    waiting: Option<usize>,
+}
+
+const NO_COLUMN: usize = usize::MAX;
 
 /// Where a member is.
 #[derive(Debug)]
@@ -62,6 +76,7 @@ pub(super) enum EndpointAddress {
 pub(crate) struct UpstreamSlot {
     group: Arc<UpstreamGroup>,
     member: usize,
+    column: usize,
     pub(super) endpoint: Arc<Endpoint>,
     /// When it was taken.
     pub(super) taken: Stamp,
@@ -85,13 +100,15 @@ pub(super) enum NoSlot {
 }
 
 impl UpstreamGroup {
-    /// The group with these settings, whose first server has this number among the names in the log.
-    pub(crate) fn new(settings: &Upstream, first_name: u16) -> Arc<Self> {
+    /// The group with these settings, whose first server has this number among the names in the log. `slots` are those of
+    /// all processes of the host.
+    pub(crate) fn new(settings: &Upstream, first_name: u16, slots: &Arc<SharedSlots>) -> Arc<Self> {
         let group = Group::new(group_settings(settings), Vec::new());
         Arc::new(Self {
             first_name,
-            in_flight: Counters((0..MEMBERS_MAX).map(|_| AtomicU32::new(0)).collect()),
+            in_flight: Counters::new(&settings.name, slots),
             slots_total: AtomicUsize::new(0),
+            members_len: AtomicUsize::new(0),
             state: Mutex::new(GroupState {
                 group,
                 endpoints: Vec::new(),
@@ -139,6 +156,8 @@ impl UpstreamGroup {
                 index < MEMBERS_MAX,
                 "an upstream group has too many members"
             );
+            self.in_flight
+                .name(index, &slots_name(&self.settings, member.name()));
             let known = state.endpoints.get(index).cloned().flatten();
             let is_kept = |endpoint: &Arc<Endpoint>| endpoint.name() == member.name();
             let endpoint = known.filter(is_kept).or_else(|| {
@@ -149,6 +168,7 @@ impl UpstreamGroup {
             by_member.resize(index, None);
             by_member.push(endpoint);
         }
+        self.members_len.store(by_member.len(), Ordering::Relaxed);
         state.endpoints = by_member;
     }
 
@@ -168,6 +188,7 @@ impl UpstreamGroup {
         key: &PlacingKey,
         waiting: usize,
     ) -> Result<UpstreamSlot, NoSlot> {
+        self.in_flight.set_waiting(waiting);
         let mut state = self.state();
         let GroupState {
             group,
@@ -188,6 +209,7 @@ impl UpstreamGroup {
             Choice::Taken(member) => {
                 let endpoint = endpoints.get(member).cloned().flatten();
                 let endpoint = endpoint.expect("each member has an address");
+                let column = self.in_flight.columns[member].load(Ordering::Relaxed);
                 if tried.is_empty() {
                     budget.note_request(now);
                 }
@@ -195,6 +217,7 @@ impl UpstreamGroup {
                 Ok(UpstreamSlot {
                     group: Arc::clone(self),
                     member,
+                    column,
                     endpoint,
                     taken: now,
                 })
@@ -257,9 +280,14 @@ impl UpstreamGroup {
 
     /// Exchanges that the members have together.
     pub(crate) fn in_flight(&self) -> usize {
-        let counts = self.in_flight.0.iter();
-        let counts = counts.map(|count| count.load(Ordering::Relaxed) as usize);
+        let members = 0..self.members_len.load(Ordering::Relaxed);
+        let counts = members.map(|member| self.in_flight.in_flight(member) as usize);
         counts.sum()
+    }
+
+    /// Nothing waits in this process.
+    pub(super) fn none_waits(&self) {
+        self.in_flight.set_waiting(0);
     }
 }
 
@@ -273,17 +301,57 @@ impl GroupState {
     }
 }
 
+impl Counters {
+    fn new(group: &str, slots: &Arc<SharedSlots>) -> Self {
+        Self {
+            columns: (0..MEMBERS_MAX)
+                .map(|_| AtomicUsize::new(NO_COLUMN))
+                .collect(),
+            own: (0..MEMBERS_MAX).map(|_| AtomicU32::new(0)).collect(),
+            waiting: slots.column(hash_of(group)),
+            slots: Arc::clone(slots),
+        }
+    }
+
+    /// A member has this name from now on.
+    fn name(&self, member: usize, name: &str) {
+        let column = self.slots.column(hash_of(name));
+        self.columns[member].store(column.unwrap_or(NO_COLUMN), Ordering::Relaxed);
+    }
+
+    fn set_waiting(&self, waiting: usize) {
+        if let Some(column) = self.waiting {
+            let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+            self.slots.set(column, waiting);
+        }
+    }
+
+    fn give_back(&self, member: usize, column: usize) {
+        if column != NO_COLUMN {
+            return self.slots.give_back(column);
+        }
+        let before = self.own[member].fetch_sub(1, Ordering::AcqRel);
+        invariant!(before > 0, "a slot of an upstream is given back twice");
+    }
+}
+
 impl SlotCounters for Counters {
     fn in_flight(&self, member: usize) -> u32 {
-        self.0
-            .get(member)
-            .map_or(0, |count| count.load(Ordering::Relaxed))
+        match self.columns[member].load(Ordering::Relaxed) {
+            NO_COLUMN => self.own[member].load(Ordering::Relaxed),
+            column => self.slots.count(column),
+        }
     }
 
     fn try_take(&self, member: usize, limit: u32) -> bool {
+        let column = self.columns[member].load(Ordering::Relaxed);
+        if column != NO_COLUMN {
+            let waiting = self.waiting;
+            let yields = waiting.is_some_and(|waiting| self.slots.others_have(waiting));
+            return self.slots.try_take(column, limit, yields);
+        }
         let more = |count: u32| (count < limit).then_some(count + 1);
-        let count = &self.0[member];
-        let taken = count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+        let taken = self.own[member].fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
         taken.is_ok()
     }
 }
@@ -317,8 +385,7 @@ impl UpstreamSlot {
 
 impl Drop for UpstreamSlot {
     fn drop(&mut self) {
-        let before = self.group.in_flight.0[self.member].fetch_sub(1, Ordering::AcqRel);
-        invariant!(before > 0, "a slot of an upstream is given back twice");
+        self.group.in_flight.give_back(self.member, self.column);
     }
 }
 
@@ -350,11 +417,18 @@ impl EndpointAddress {
     }
 }
 
-/// The same in all processes of this program, and after a restart.
 fn mark_of(name: &str) -> String {
-    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-    format!("{hash:016x}")
+    format!("{:016x}", hash_of(name))
+}
+
+/// The same in all processes of this program, and after a restart.
+fn hash_of(name: &str) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(name)
+}
+
+/// What the slots of a member are counted under: two groups with the same server do not share its slots.
+fn slots_name(group: &Upstream, member: &str) -> String {
+    format!("{} {member}", group.name)
 }
 
 fn member_settings(name: &str, server: &UpstreamServer) -> MemberSettings {
