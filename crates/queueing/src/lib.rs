@@ -15,6 +15,7 @@ mod drain_rate;
 mod idle_eviction;
 mod min_rate;
 mod placement;
+mod request_rate;
 
 pub use bucket::Bucket;
 pub use control::{Control, Decision, PoolSeen, PoolSettings, PoolState, Pressure, SizeStep, TICK};
@@ -25,3 +26,4 @@ pub use drain_rate::DrainRate;
 pub use idle_eviction::{Awaited, FIRST_BYTE_GRACE, Idling, evictions, idle_limit, reopening_len};
 pub use min_rate::Pace;
 pub use placement::{Drivers, Lifetimes, Load, Placement, placement};
+pub use request_rate::RequestRate;
