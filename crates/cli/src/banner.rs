@@ -335,6 +335,7 @@ mod tests {
             host: host.map(str::to_owned),
             path: path.to_owned(),
             pool,
+            ..Route::default()
         }
     }
 

@@ -420,8 +420,15 @@ impl TomlFile<'_> {
         }
     }
 
-    /// The tables of an array of tables, in either of TOML's forms.
+    /// The table, or the tables of an array of tables, that a key stands for, in either of TOML's forms.
     fn inner_tables(&self, name: &str, item: &Item) -> Vec<SettingTable> {
+        if let Some(table) = item.as_table() {
+            return vec![self.table(table, name)];
+        }
+        if let Some(table) = item.as_inline_table() {
+            let origin = self.origin(table.span(), name);
+            return vec![self.table_at(table.clone().into_table(), name, origin)];
+        }
         if let Some(tables) = item.as_array_of_tables() {
             return tables.iter().map(|table| self.table(table, name)).collect();
         }

@@ -28,7 +28,7 @@ pub(crate) struct SettingTable {
     pub items: toml_edit::Table,
     /// Where the keys are.
     pub keys: Vec<KeyPlace>,
-    /// The tables of arrays of tables in it, such as `[[upstream.server]]`; `items` has them as well.
+    /// The tables in it, such as `[[upstream.server]]`; `items` has them as well.
     pub inner: Vec<SettingTable>,
 }
 
@@ -94,21 +94,43 @@ pub(crate) fn read<S: Structure>(table: &SettingTable, faults: &mut Vec<ConfigFa
 }
 
 impl SettingTable {
-    /// The table without a key that is an array of tables, and those tables.
-    pub(crate) fn split(&self, key: &str) -> (SettingTable, Vec<&SettingTable>) {
-        let mut own = self.clone();
+    /// Takes a key that stands for tables out; gives those tables.
+    pub(crate) fn take_tables(
+        &mut self,
+        key: &str,
+        faults: &mut Vec<ConfigFault>,
+    ) -> Vec<SettingTable> {
+        let place = self.keys.iter().position(|place| place.key == key);
+        let Some(place) = place.map(|index| self.keys.remove(index)) else {
+            return Vec::new();
+        };
+        self.items.remove(key);
         let name = format!("{}.{key}", self.name);
-        let inner: Vec<_> = self
-            .inner
-            .iter()
-            .filter(|table| table.name == name)
-            .collect();
-        // What is no array of tables stays, and is refused with the other keys.
-        if !inner.is_empty() {
-            own.items.remove(key);
-            own.keys.retain(|place| place.key != key);
+        let is_its = |table: &SettingTable| table.name == name;
+        let (tables, inner) = self.inner.drain(..).partition(is_its);
+        self.inner = inner;
+        let tables: Vec<SettingTable> = tables;
+        if tables.is_empty() {
+            let cause = unexpected("a value without keys", "a table");
+            let fault = ConfigFault::statement(place.origin, cause);
+            faults.push(fault.with_hint(format!("as in `{key} = {{ KEY = ... }}`")));
         }
-        (own, inner)
+        tables
+    }
+
+    /// The same for a key that stands for one table.
+    pub(crate) fn take_table(
+        &mut self,
+        key: &str,
+        faults: &mut Vec<ConfigFault>,
+    ) -> Option<SettingTable> {
+        let mut tables = self.take_tables(key, faults).into_iter();
+        let first = tables.next()?;
+        if let Some(second) = tables.next() {
+            let fault = ConfigFault::statement(second.origin, "there is one already");
+            faults.push(fault.with_hint("leave out one of them"));
+        }
+        Some(first)
     }
 
     /// At the key to blame, or at the table where it has no such key.
@@ -242,6 +264,11 @@ fn parsed<T, E: serde::de::Error>(
         let hint = hint.map(|hint| format!("{HINT}{hint}")).unwrap_or_default();
         E::custom(unexpected(&text, expected) + &hint)
     })
+}
+
+/// For a key whose tables are taken out before: its name is known, and no more.
+pub(crate) fn taken<'de, D: Deserializer<'de>, T: Default>(deserializer: D) -> Result<T, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| T::default())
 }
 
 /// Functions for serde's `deserialize_with`: a key's value, what is expected of it, and what understands its

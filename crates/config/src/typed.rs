@@ -32,6 +32,7 @@ mod logs;
 mod pools;
 mod processes;
 mod proxies;
+mod routes;
 mod tls;
 mod upstreams;
 
@@ -45,7 +46,7 @@ use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
 pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
-pub use applications::{App, Route};
+pub use applications::App;
 pub use asgi::{
     AsgiConfig, Concurrency, EventLoopKind, HttpSpec, Interface, LifespanMode, WebSocketConfig,
 };
@@ -59,6 +60,10 @@ pub use processes::{
     ControlConfig, Development, PROCESSES_MAX, Processes, Recycling, too_many_drivers,
 };
 pub use proxies::{PeerSet, Proxies, UnixPeers};
+pub use routes::{
+    FieldChanges, FieldTemplate, ForwardAuth, RateKey, RateLimit, RequestFact, Route,
+    RouteSettings, TemplatePart,
+};
 pub use tls::{
     ClientAuth, ClientDemand, Hsts, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,
     TlsVersion, UnknownName,
@@ -86,8 +91,8 @@ defaults! {
         pub apps: Vec<App>,
         /// Servers elsewhere that requests are passed on to, in the order given.
         pub upstreams: Vec<Upstream>,
-        /// Which requests go to which application or upstream. The first that fits counts: after checking, those of one
-        /// host come before those of any, and longer paths before shorter ones.
+        /// Which requests go to which application or upstream. The first that fits counts: after checking, the narrowest
+        /// host comes first, then the longest path, then what names more of a request.
         pub routes: Vec<Route>,
         /// How ASGI applications run.
         pub asgi: AsgiConfig,
@@ -161,6 +166,24 @@ impl Config {
         }
     }
 
+    /// The routes, with their indices among `route_names`.
+    pub fn numbered_routes(&self) -> impl Iterator<Item = (u16, &Route)> {
+        // Four are always there, of which the third is the one that takes all; the mounts follow.
+        const APP: usize = 2;
+        let mut next = 4 + self.statics.len();
+        self.routes.iter().map(move |route| {
+            let index = match route.takes_all() {
+                true => APP,
+                false => {
+                    next += 1;
+                    next - 1
+                }
+            };
+            let index = u16::try_from(index).expect("fewer than 65,000 routes");
+            (index, route)
+        })
+    }
+
     /// Whether there are pools: files and replies of rules need none.
     pub fn has_pools(&self) -> bool {
         !self.apps.is_empty() || !self.upstreams.is_empty()
@@ -173,13 +196,19 @@ impl Config {
             "" => "/".to_owned(),
             url => url.to_owned(),
         });
-        let routes = self.routes.iter().filter(|route| !route.takes_all());
-        ["none", "status", "app", "rules"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain(mounts)
-            .chain(routes.map(Route::name))
-            .collect()
+        let own = ["none", "status", "app", "rules"].map(str::to_owned);
+        let mut names: Vec<String> = own.into_iter().chain(mounts).collect();
+        for route in self.routes.iter().filter(|route| !route.takes_all()) {
+            // Routes that differ in their methods or headers alone are told apart by a number.
+            let name = (1..)
+                .map(|number| match number {
+                    1 => route.name(),
+                    number => format!("{}#{number}", route.name()),
+                })
+                .find(|name| !names.contains(name));
+            names.push(name.expect("there are more numbers than routes"));
+        }
+        names
     }
 }
 

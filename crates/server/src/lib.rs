@@ -13,6 +13,7 @@ mod client_limit;
 mod networks;
 mod proxies;
 mod request_start;
+mod request_test;
 
 mod driver;
 

@@ -15,14 +15,13 @@
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use globset::{Candidate, GlobBuilder, GlobMatcher};
 use http::HeadView;
 use queueing::Class;
 
 use crate::exchange::Ends;
-use crate::networks::Networks;
+use crate::request_test::{ClientAddress, RequestTest};
 use config::typed::{Config, PoolRule, PoolRuns};
 
 /// What globs are made of; a path without them stands for itself.
@@ -45,10 +44,7 @@ pub(crate) struct PoolSelector {
 #[derive(Debug)]
 struct Rule {
     path: PathTest,
-    host: Option<HostTest>,
-    header: Option<(String, Option<Vec<u8>>)>,
-    networks: Networks,
-    methods: Vec<Vec<u8>>,
+    test: RequestTest,
     pool: u16,
     class: Class,
 }
@@ -66,26 +62,17 @@ enum PathTest {
     Nothing,
 }
 
-/// A condition on the host of a request.
-#[derive(Debug)]
-pub(crate) enum HostTest {
-    /// `shop.example`
-    Whole(Vec<u8>),
-    /// `*.shop.example`, with its dot and without its star.
-    Beneath(Vec<u8>),
-}
-
 /// One request, and what is found out about it only when a rule asks.
 struct Asked<'a> {
     view: HeadView<'a>,
     path: &'a [u8],
     ends: &'a Ends,
     candidate: OnceCell<Candidate<'a>>,
-    client: OnceCell<Option<IpAddr>>,
+    client: ClientAddress,
 }
 
 /// How narrow a rule is; the greater, the narrower.
-type Narrowness = (bool, usize, usize, usize, u8, u32, bool);
+type Narrowness = ((bool, usize, usize), (usize, u8, u32, bool));
 
 impl PoolSelector {
     /// Takes checked rules; one that a check would have refused fits nothing. `None`: there are none.
@@ -126,7 +113,7 @@ impl PoolSelector {
             path,
             ends,
             candidate: OnceCell::new(),
-            client: OnceCell::new(),
+            client: ClientAddress::default(),
         };
         let literal = self.literal.get(path).into_iter().flatten();
         let literal = literal.map(|index| &self.rules[*index]);
@@ -141,62 +128,21 @@ impl PoolSelector {
 
 impl Rule {
     fn new(rule: &PoolRule) -> Self {
-        let header = rule.header.as_ref();
-        let methods = rule.methods.iter();
+        let (host, header) = (rule.host.as_deref(), rule.header.as_ref());
         Self {
             path: PathTest::new(rule.path.as_deref()),
-            host: rule.host.as_deref().map(HostTest::new),
-            header: header.map(|(name, value)| {
-                let value = value.as_ref().map(|value| value.clone().into_bytes());
-                (name.clone(), value)
-            }),
-            networks: Networks::new(&rule.from),
-            methods: methods.map(|method| method.clone().into_bytes()).collect(),
+            test: RequestTest::new(&rule.methods, host, header, &rule.from),
             pool: u16::try_from(rule.pool).expect("the number of pools is checked"),
             class: rule.class,
         }
     }
 
     fn narrowness(&self) -> Narrowness {
-        let (is_literal, before, behind) = self.path.narrowness();
-        let host = self.host.as_ref().map_or(0, HostTest::narrowness);
-        let header = match &self.header {
-            None => 0,
-            Some((_, None)) => 1,
-            Some((_, Some(_))) => 2,
-        };
-        let network = match self.networks.is_empty() {
-            true => 0,
-            false => 1 + self.networks.bits_min(),
-        };
-        let has_methods = !self.methods.is_empty();
-        (
-            is_literal,
-            before,
-            behind,
-            host,
-            header,
-            network,
-            has_methods,
-        )
+        (self.path.narrowness(), self.test.narrowness())
     }
 
     fn fits(&self, asked: &Asked<'_>) -> bool {
-        let view = asked.view;
-        // What costs least comes first.
-        (self.methods.is_empty() || self.methods.iter().any(|method| method == view.method()))
-            && self.path.fits(asked)
-            && self
-                .host
-                .as_ref()
-                .is_none_or(|host| host.fits(view, asked.ends))
-            && self.header.as_ref().is_none_or(|(name, value)| {
-                let named = |field: &[u8]| field.eq_ignore_ascii_case(name.as_bytes());
-                view.headers().any(|(field, found)| {
-                    named(field) && value.as_ref().is_none_or(|value| value == found)
-                })
-            })
-            && (self.networks.is_empty() || asked.client().is_some_and(|ip| self.networks.has(ip)))
+        self.path.fits(asked) && self.test.fits(asked.view, asked.ends, &asked.client)
     }
 }
 
@@ -244,58 +190,11 @@ impl PathTest {
     }
 }
 
-impl HostTest {
-    pub(crate) fn new(host: &str) -> Self {
-        match host.strip_prefix('*') {
-            Some(beneath) => HostTest::Beneath(beneath.into()),
-            None => HostTest::Whole(host.into()),
-        }
-    }
-
-    /// No host has more than 255 bytes (RFC 1035 section 2.3.4).
-    fn narrowness(&self) -> usize {
-        match self {
-            HostTest::Whole(host) => 256 + host.len(),
-            HostTest::Beneath(dotted) => dotted.len(),
-        }
-    }
-
-    pub(crate) fn fits(&self, view: HeadView<'_>, ends: &Ends) -> bool {
-        let forwarded = ends.host.as_ref().map(|host| host.as_bytes());
-        let host = host_of(forwarded.or(view.authority()).unwrap_or_default());
-        match self {
-            HostTest::Whole(whole) => host.eq_ignore_ascii_case(whole),
-            HostTest::Beneath(dotted) => {
-                let from = host.len().checked_sub(dotted.len());
-                from.is_some_and(|from| from > 0 && host[from..].eq_ignore_ascii_case(dotted))
-            }
-        }
-    }
-}
-
 impl<'a> Asked<'a> {
     fn candidate(&self) -> &Candidate<'a> {
         self.candidate
             .get_or_init(|| Candidate::from_bytes(self.path))
     }
-
-    /// A client on a unix socket has no address.
-    fn client(&self) -> Option<IpAddr> {
-        *self
-            .client
-            .get_or_init(|| self.ends.client_host.parse().ok())
-    }
-}
-
-/// An authority without its port and without the dot that ends a whole name. An IPv6 address keeps its
-/// brackets.
-fn host_of(authority: &[u8]) -> &[u8] {
-    let host_bytes = match authority.first() {
-        Some(b'[') => memchr::memchr(b']', authority).map(|end| end + 1),
-        _ => memchr::memchr(b':', authority),
-    };
-    let host = &authority[..host_bytes.unwrap_or(authority.len())];
-    host.strip_suffix(b".").unwrap_or(host)
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use queueing::Class;
 use crate::challenges::ChallengeAnswers;
 use crate::exchange::Ends;
 use crate::https_redirect::HttpsRedirector;
-use crate::pool_rules::{HostTest, PoolSelector};
+use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
+use crate::request_test::{ClientAddress, RequestTest};
 use crate::rules::{RuleOutcome, Rules};
 use crate::slow::Slow;
-use config::typed::Config;
+use config::typed::{Config, Route};
 
 /// Methods that files and the server's own pages have.
 const READING: &str = "GET, HEAD";
@@ -78,8 +79,9 @@ pub(crate) enum Probe {
 enum Target {
     /// A folder of files. `rest_from`: where in the path its prefix ends.
     Files { mount: usize, rest_from: usize },
-    /// An application: index of its route and of its pool.
-    Pool { route: u16, pool: u16 },
+    /// An application or an upstream: index of its route and of its pool. `from`: where in the path what it gets
+    /// begins.
+    Pool { route: u16, pool: u16, from: usize },
     /// The counters as JSON.
     Status,
     /// `OPTIONS *`: the server as a whole is meant (RFC 9110 section 9.3.7).
@@ -95,16 +97,19 @@ pub(crate) struct Router {
     probes: Vec<(String, Probe)>,
     /// Prefix and mount, the longest prefix first.
     prefixes: Vec<(String, usize)>,
-    /// Those to applications, in the order in which they are looked at.
-    apps: Vec<AppRoute>,
+    /// Those to applications and upstreams, in the order in which they are looked at.
+    pools: Vec<PoolRoute>,
     passes_trace: bool,
 }
 
-/// A route to an application.
-struct AppRoute {
-    host: Option<HostTest>,
+/// A route to an application or an upstream.
+struct PoolRoute {
     path: Vec<u8>,
+    /// `None`: the path is enough.
+    test: Option<RequestTest>,
     pool: u16,
+    /// The upstream gets the path without that of the route.
+    strips_path: bool,
     /// Index of its name in `Config::route_names`.
     index: u16,
 }
@@ -168,8 +173,18 @@ impl Service {
         };
         let path = path(head, rewritten.as_deref());
         let target = self.router.find(head, path, ends);
+        let mut stripped_target = None;
         let backend = match target {
-            Target::Pool { pool, .. } => self.pool(pool, head, path, ends),
+            Target::Pool { pool, from, .. } => {
+                if from > 0 {
+                    let query = match &rewritten {
+                        Some(target) => target.get(path.len() + 1..),
+                        None => head.query(),
+                    };
+                    stripped_target = Some(stripped(path, query, from));
+                }
+                self.pool(pool, head, path, ends)
+            }
             Target::Files { mount, rest_from } => Backend::Files { mount, rest_from },
             Target::Status => Backend::Status,
             Target::Server => Backend::Respond(options()),
@@ -177,7 +192,7 @@ impl Service {
         };
         Disposition {
             route: Router::index(target),
-            rewritten,
+            rewritten: stripped_target.or(rewritten),
             backend,
         }
     }
@@ -235,22 +250,14 @@ impl Router {
         let probes = (health.map(|path| (path, Probe::Health)).into_iter())
             .chain(ready.map(|path| (path, Probe::Ready)))
             .collect();
-        let mut named = Self::FILES as usize + config.statics.len()..;
-        let apps = config.routes.iter().map(|route| AppRoute {
-            host: route.host.as_deref().map(HostTest::new),
-            path: route.path.clone().into_bytes(),
-            pool: short(route.pool),
-            index: match route.takes_all() {
-                true => Self::APP,
-                false => short(named.next().expect("there is always a next number")),
-            },
-        });
-        let apps = apps.collect();
+        let pools = config.numbered_routes();
+        let pools = pools.map(|(index, route)| PoolRoute::new(route, index));
+        let pools = pools.collect();
         Self {
             status_path: config.status_path.clone(),
             probes,
             prefixes,
-            apps,
+            pools,
             passes_trace: config.trace_requests,
         }
     }
@@ -304,26 +311,48 @@ impl Router {
             .prefixes
             .iter()
             .find(|(url, _)| is_below(path, url.as_bytes()));
-        let app = self.apps.iter().find(|route| route.fits(head, path, ends));
-        match (found, app) {
-            (Some((url, mount)), app) if app.is_none_or(|app| app.path.len() < url.len()) => {
+        let client = ClientAddress::default();
+        let mut routes = self.pools.iter();
+        let route = routes.find(|route| route.fits(head, path, ends, &client));
+        match (found, route) {
+            (Some((url, mount)), route)
+                if route.is_none_or(|route| route.path.len() < url.len()) =>
+            {
                 Target::Files {
                     mount: *mount,
                     rest_from: url.len(),
                 }
             }
-            (_, Some(app)) => Target::Pool {
-                route: app.index,
-                pool: app.pool,
+            (_, Some(route)) => Target::Pool {
+                route: route.index,
+                pool: route.pool,
+                from: if route.strips_path {
+                    route.path.len()
+                } else {
+                    0
+                },
             },
             (_, None) => Target::Nothing,
         }
     }
 }
 
-impl AppRoute {
-    fn fits(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> bool {
-        is_below(path, &self.path) && self.host.as_ref().is_none_or(|host| host.fits(head, ends))
+impl PoolRoute {
+    fn new(route: &Route, index: u16) -> Self {
+        let (host, header) = (route.host.as_deref(), route.header.as_ref());
+        let test = RequestTest::new(&route.methods, host, header, &route.from);
+        Self {
+            path: route.path.clone().into_bytes(),
+            test: Some(test).filter(|test| !test.is_empty()),
+            pool: short(route.pool),
+            strips_path: route.settings.strips_path,
+            index,
+        }
+    }
+
+    fn fits(&self, head: HeadView<'_>, path: &[u8], ends: &Ends, client: &ClientAddress) -> bool {
+        let mut test = self.test.iter();
+        is_below(path, &self.path) && test.all(|test| test.fits(head, ends, client))
     }
 }
 
@@ -350,6 +379,21 @@ pub(crate) fn path<'a>(head: HeadView<'a>, rewritten: Option<&'a [u8]>) -> &'a [
         }
         None => head.path(),
     }
+}
+
+/// A target whose path begins at `from` of this one, and which is still one: it begins with a slash.
+fn stripped(path: &[u8], query: Option<&[u8]>, from: usize) -> Box<[u8]> {
+    let rest = &path[from..];
+    let mut target = Vec::with_capacity(1 + rest.len() + query.map_or(0, |query| 1 + query.len()));
+    if rest.first() != Some(&b'/') {
+        target.push(b'/');
+    }
+    target.extend_from_slice(rest);
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    target.into_boxed_slice()
 }
 
 fn by_rule(backend: Backend) -> Disposition {
@@ -398,6 +442,7 @@ mod tests {
             host: host.map(str::to_owned),
             path: path.to_owned(),
             pool,
+            ..Route::default()
         }
     }
 
@@ -486,5 +531,76 @@ mod tests {
                 ("h/static/live/x", "/static/live", Some(3)),
             ],
         );
+    }
+
+    #[test]
+    fn takes_a_route_only_where_all_of_it_fits() {
+        let narrowed = |pool, narrow: fn(&mut Route)| {
+            let mut route = route(None, "/x", pool);
+            narrow(&mut route);
+            route
+        };
+        // In the order that a check gives them.
+        let config = Config {
+            routes: vec![
+                narrowed(1, |route| {
+                    route.header = Some(("x-beta".into(), Some("2".into())));
+                }),
+                narrowed(2, |route| route.header = Some(("x-beta".into(), None))),
+                narrowed(3, |route| route.from = vec![([10, 0, 0, 0].into(), 8)]),
+                narrowed(4, |route| route.methods = vec!["PUT".into(), "POST".into()]),
+                route(None, "", 0),
+            ],
+            ..config()
+        };
+        let router = Router::new(&config);
+        for (request, client, expect) in [
+            ("GET h/x X-Beta: 2", "", 1),
+            ("GET h/x x-beta: 3", "", 2),
+            ("PUT h/x/y", "10.1.2.3", 3),
+            ("PUT h/x/y", "11.1.2.3", 4),
+            ("GET h/x/y", "11.1.2.3", 0),
+            ("PUT h/xy", "10.1.2.3", 0),
+        ] {
+            let target = with_head(request, |head| {
+                router.find(head, head.path(), &ends(client))
+            });
+            let found = match target {
+                Target::Pool { pool, .. } => pool,
+                target => panic!("{target:?}"),
+            };
+            assert_eq!(found, expect, "{request} {client}");
+        }
+    }
+
+    #[test]
+    fn a_route_strips_its_path_from_what_an_upstream_gets() {
+        let mut api = route(None, "/api", 1);
+        api.settings.strips_path = true;
+        let mut config = Config {
+            routes: vec![api, route(None, "", 0)],
+            pools: vec![PoolConfig::default(); 2],
+            ..Config::default()
+        };
+        let check = |config: &Config, request: &str, expect: Option<&str>| {
+            let service = Service::new(config, None, Arc::default());
+            let found = with_head(request, |head| service.dispatch(head, &ends("")).rewritten);
+            assert_eq!(found.as_deref(), expect.map(str::as_bytes), "{request}");
+        };
+        check(&config, "GET h/api/v1/x?a=/api/", Some("/v1/x?a=/api/"));
+        check(&config, "GET h/api", Some("/"));
+        check(&config, "GET h/api/", Some("/"));
+        check(&config, "GET h/api?", Some("/?"));
+        check(&config, "GET h/api//x", Some("//x"));
+        check(&config, "GET h/apis/x", None);
+        check(&config, "GET h/", None);
+        let rewrite = |to: &str| config::typed::Rewrite {
+            from: config::typed::PathPattern::Beginning("/old/".to_owned()),
+            to: to.to_owned(),
+        };
+        config.rules.rewrites = vec![rewrite("/api/new/*")];
+        check(&config, "GET h/old/x?b", Some("/new/x?b"));
+        config.rules.rewrites = vec![rewrite("/api?from=*")];
+        check(&config, "GET h/old/x", Some("/?from=x"));
     }
 }

@@ -159,6 +159,16 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "pool_rules",
+        "request_test",
+        "one way to tell requests by host, header, method and client",
+    ),
+    (
+        "service",
+        "request_test",
+        "routes tell requests as rules of pools do",
+    ),
+    (
+        "request_test",
         "networks",
         "one way to tell a network's clients",
     ),

@@ -9,7 +9,7 @@ use crate::fault::Origin;
 use crate::parse::did_you_mean;
 use crate::parse::pools::PoolTable;
 use crate::parse::value::duration_text;
-use crate::typed::{Config, PoolConfig, PoolRule, PoolRuns, SlowPool};
+use crate::typed::{Config, ForwardAuth, PoolConfig, PoolRule, PoolRuns, SlowPool};
 
 /// Each has threads and counters of its own in every process.
 const POOLS_MAX: usize = 64;
@@ -210,7 +210,13 @@ impl Check<'_> {
         // The first pool takes what no rule gives to another: it is never idle.
         let slow = config.slow_pool.map(|slow| slow.pool);
         for (index, pool) in config.pools.iter().enumerate().skip(1) {
+            let asks = |auth: &ForwardAuth| PoolRuns::Upstream(auth.upstream) == pool.runs;
+            let mut auths = config
+                .routes
+                .iter()
+                .filter_map(|route| route.settings.forward_auth.as_ref());
             let is_used = slow == Some(index)
+                || auths.any(asks)
                 || pool.runs.app().is_some()
                     && config.pool_rules.iter().any(|rule| rule.pool == index)
                 || config.routes.iter().any(|route| route.pool == index);

@@ -2,14 +2,18 @@
 //! each that runs no other application.
 
 use std::cmp::Reverse;
+use std::net::IpAddr;
 
 use super::Check;
 use super::pools::filled;
 use crate::builder::{AppName, Draft, KeyedTable, Placed, free_name};
+use crate::fault::Origin;
 use crate::parse::did_you_mean;
 use crate::parse::pools::PoolTable;
 use crate::parse::routes::RouteTable;
-use crate::typed::{App, Config, Interface, PoolConfig, PoolRuns, Route};
+use crate::typed::{
+    App, Config, ForwardAuth, Interface, PoolConfig, PoolRuns, Route, RouteSettings,
+};
 
 impl Check<'_> {
     /// All applications, each once.
@@ -51,11 +55,8 @@ impl Check<'_> {
         let mut app_pools = AppPools::new(config.apps.len());
         let mut routes: Vec<Route> = Vec::new();
         if draft.app.is_some() {
-            routes.push(Route {
-                host: None,
-                path: String::new(),
-                pool: 0,
-            });
+            // Everything, to the first pool.
+            routes.push(Route::default());
         }
         for table in &draft.routes {
             let pool = match &table.value.upstream {
@@ -65,22 +66,49 @@ impl Check<'_> {
             let Some(pool) = pool else {
                 continue;
             };
+            let settings = self.route_settings(table, config);
             let route = Route {
                 host: table.value.host.clone(),
                 path: table.value.path.clone(),
+                methods: table.value.methods.clone(),
+                header: table.value.header.clone(),
+                from: table.value.from.clone(),
                 pool,
+                settings,
             };
             self.route_is_reached(draft, table.table(), &route, &routes);
             routes.push(route);
         }
-        // Stable, though no two are alike.
-        routes.sort_by_key(|route| {
-            (
-                Reverse(narrowness(route.host.as_deref())),
-                Reverse(route.path.len()),
-            )
-        });
+        // Stable: of those that are equally narrow, the first that was written counts.
+        routes.sort_by_key(|route| Reverse(narrowness(route)));
         routes
+    }
+
+    fn route_settings(&mut self, table: &KeyedTable<RouteTable>, config: &Config) -> RouteSettings {
+        let value = &table.value;
+        if let Some(file) = &value.basic_auth {
+            self.file(&table.origin(&["basic_auth"]), file);
+        }
+        let forward_auth = value.forward_auth.as_ref().and_then(|auth| {
+            let origin = auth.origin(&["upstream"]);
+            let upstream = self.upstream_index(&auth.value.upstream, &origin, config)?;
+            Some(ForwardAuth {
+                upstream,
+                path: auth.value.path.clone(),
+                copied: auth.value.copy.clone(),
+            })
+        });
+        RouteSettings {
+            strips_path: value.strip,
+            body_bytes_max: value.body_max,
+            request_timeout: value.request_timeout,
+            request_headers: value.request_headers.clone(),
+            response_headers: value.response_headers.clone(),
+            // The working folder of a later reload may be another one.
+            basic_auth: value.basic_auth.as_ref().map(|file| self.absolute(file)),
+            forward_auth,
+            rate_limit: value.rate_limit.clone(),
+        }
     }
 
     /// The pool of an upstream that a route names.
@@ -90,15 +118,21 @@ impl Check<'_> {
         table: &KeyedTable<RouteTable>,
         config: &Config,
     ) -> Option<usize> {
+        let upstream = self.upstream_index(name, &table.origin(&["upstream"]), config)?;
+        Some(config.upstreams[upstream].pool)
+    }
+
+    fn upstream_index(&mut self, name: &str, origin: &Origin, config: &Config) -> Option<usize> {
         let upstreams = &config.upstreams;
-        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == name) {
-            return Some(upstream.pool);
+        let index = upstreams.iter().position(|upstream| upstream.name == name);
+        if index.is_some() {
+            return index;
         }
         let names = upstreams.iter().map(|upstream| upstream.name.as_str());
         let hint = did_you_mean(name, names)
             .unwrap_or_else(|| format!("make it: `[[upstream]]`, `name = \"{name}\"`"));
         let text = format!("no upstream `{name}`");
-        self.statement(&table.origin(&["upstream"]), text, hint);
+        self.statement(origin, text, hint);
         None
     }
 
@@ -144,13 +178,12 @@ impl Check<'_> {
     fn route_is_reached(
         &mut self,
         draft: &Draft,
-        origin: &crate::fault::Origin,
+        origin: &Origin,
         route: &Route,
         others: &[Route],
     ) {
         let name = route.name();
-        let is_same = |other: &Route| other.host == route.host && other.path == route.path;
-        if others.iter().any(is_same) {
+        if others.iter().any(|other| other.fits_alike(route)) {
             let (text, hint) = match route.takes_all() && draft.app.is_some() {
                 true => (
                     "the application of `app` has all requests that no route takes".to_owned(),
@@ -164,7 +197,11 @@ impl Check<'_> {
             self.statement(origin, text, hint);
         }
         let mut mounts = draft.statics.iter();
-        if route.host.is_none() && mounts.any(|mount| mount.value.url == route.path) {
+        let has_place_alone = Route::default().fits_alike(&Route {
+            path: String::new(),
+            ..route.clone()
+        });
+        if has_place_alone && mounts.any(|mount| mount.value.url == route.path) {
             let text = format!("`{name}` is the URL of a `static` folder");
             self.statement(origin, text, "give each its own path");
         }
@@ -207,12 +244,27 @@ fn own_pool(app: usize, of: &App, pools: &[PoolConfig]) -> PoolConfig {
     }
 }
 
-/// How narrow a condition on the host is; the greater, the narrower. No host has more than 255 bytes (RFC 1035 section
-/// 2.3.4).
-fn narrowness(host: Option<&str>) -> usize {
-    match host {
+/// How narrow a route is; the greater, the narrower: by its host, then its path, its header, its networks, its methods.
+fn narrowness(route: &Route) -> (usize, usize, u8, usize, bool) {
+    // No host has more than 255 bytes (RFC 1035 section 2.3.4).
+    let host = match route.host.as_deref() {
         None => 0,
         Some(host) if host.starts_with('*') => host.len(),
         Some(host) => 256 + host.len(),
-    }
+    };
+    let header = match &route.header {
+        None => 0,
+        Some((_, None)) => 1,
+        Some((_, Some(_))) => 2,
+    };
+    // The widest of them counts, an IPv4 address as the IPv6 one that it has.
+    let bits = |(ip, bits): &(IpAddr, u8)| usize::from(*bits) + if ip.is_ipv4() { 97 } else { 1 };
+    let network = route.from.iter().map(bits).min().unwrap_or(0);
+    (
+        host,
+        route.path.len(),
+        header,
+        network,
+        !route.methods.is_empty(),
+    )
 }

@@ -20,7 +20,7 @@ use crate::parse::logs::{
 };
 use crate::parse::pools::{PoolRuleTable, PoolTable, RESERVE, THREADS};
 use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
-use crate::parse::routes::RouteTable;
+use crate::parse::routes;
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::tls::{self, TlsTable};
 use crate::parse::upstreams::{self, PROXY, UPSTREAM_TABLE};
@@ -79,14 +79,23 @@ settings! {
     trace_requests in Application { default: "false" } = switch() => config.trace_requests;
 
     /// Route that sends requests to another application or to an upstream
-    /// Either `app` or `upstream`, the name of an `[[upstream]]`, is required. `path` is the beginning of a path: `/ws` stands for `/ws` and everything below it, and `/`,
-    /// the default, for all paths. `host` is a host name (`*.` matches all subdomains). Routes with a host are looked
-    /// at first, then the longest path counts, of routes and of `static` folders; `app` gets the rest. Applications
-    /// see the whole path. `root_path` and `interface` are as the settings of the same name, for this application.
-    /// `pool` names the `[[pool]]` that runs it; without one it gets a pool of its own. All ASGI applications of a
-    /// process share one event loop.
+    /// Either `app` or `upstream`, the name of an `[[upstream]]`, is required. `path` is the beginning of a path: `/ws`
+    /// stands for `/ws` and everything below it, and `/`, the default, for all paths. `host` is a host name (`*.` matches
+    /// all subdomains). `methods`, `header` (a name, or `name: value`) and `from` (addresses or networks of clients)
+    /// narrow it further. Routes with a host are looked at first, then the longest path counts, of routes and of
+    /// `static` folders, then header, network and methods; `app` gets the rest.
+    /// Applications see the whole path. `root_path` and `interface` are as the settings of the same name, for this
+    /// application. `pool` names the `[[pool]]` that runs it; without one it gets a pool of its own. All ASGI
+    /// applications of a process share one event loop.
+    /// Upstreams get the whole path as well, or with `strip = true` the path without that of the route.
+    /// `request_headers = { set = { "X-Client" = "{client}" }, remove = ["X-Debug"] }` changes the headers that an
+    /// upstream gets, `response_headers` those of responses.
+    /// `body_max` and `request_timeout` replace `body_bytes_max` and the pool's `request_timeout`. `basic_auth` is a file of users
+    /// with bcrypt hashes (`htpasswd -B`). `forward_auth = { upstream = "auth", path = "/check", copy = ["Remote-User"] }`
+    /// lets another server decide. `rate_limit = { rate = "10/s", burst = 20 }` answers 429 to a client that asks more often,
+    /// by its address (`prefix_v4`, 32, and `prefix_v6`, 64, leading bits), or by a header: `by = "header:X-Api-Key"`.
     route in Application {}
-        = keyed_tables("[[route]]\npath = \"/ws\"\napp = \"chat:app\"", RouteTable) => routes;
+        = read_tables("[[route]]\npath = \"/ws\"\napp = \"chat:app\"", routes::route) => routes;
     /// Interface of the application
     /// `auto` finds out: an asynchronous callable is ASGI, any other callable is WSGI. ASGI runs on an event loop, WSGI
     /// on worker threads. `asgi2` is the old form of ASGI, a callable that returns a callable, which is never found.

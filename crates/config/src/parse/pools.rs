@@ -205,7 +205,7 @@ fn path_of(text: &str) -> Result<String, Hint> {
 }
 
 /// Methods are case-sensitive (RFC 9110 section 9.1), and all that are in use are in upper case.
-fn method_of(text: &str) -> Result<String, Hint> {
+pub(crate) fn method_of(text: &str) -> Result<String, Hint> {
     if !is_token(text) {
         return Err(None);
     }
@@ -241,7 +241,7 @@ pub(crate) fn host_of(text: &str) -> Result<String, Hint> {
     }
 }
 
-fn header_of(text: &str) -> Result<(String, Option<String>), Hint> {
+pub(crate) fn header_of(text: &str) -> Result<(String, Option<String>), Hint> {
     let (name, value) = match text.split_once(':') {
         Some((name, value)) => (name.trim(), Some(value.trim())),
         None => (text, None),
@@ -258,7 +258,7 @@ fn header_of(text: &str) -> Result<(String, Option<String>), Hint> {
     }
 }
 
-fn network_of(text: &str) -> Result<(IpAddr, u8), Hint> {
+pub(crate) fn network_of(text: &str) -> Result<(IpAddr, u8), Hint> {
     if text.starts_with("unix") {
         return hinted("clients on unix sockets have no address, and fit no `from`");
     }

@@ -1,20 +1,35 @@
-//! Routes to applications and upstreams: which one, and which requests are for it.
+//! Routes to applications and upstreams: which one, which requests are for it, and what becomes of them.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::Deserialize;
+use telemetry::Nanos;
 
-use super::pools::{host_of, pool_name};
+use super::pools::{header_of, host_of, method_of, network_of, pool_name, run_time};
+use super::value::{self, Unit};
 use super::{Hint, app, one_of, url_of};
-use crate::builder::AppName;
-use crate::tables::{Contradiction, Structure, keys};
-use crate::typed::Interface;
+use crate::builder::{AppName, KeyedTable};
+use crate::fault::ConfigFault;
+use crate::parse::headers::{self, ForwardAuthTable};
+use crate::parse::rates::RateLimitTable;
+use crate::tables::{Contradiction, SettingTable, Structure, keys, read, taken};
+use crate::typed::{FieldChanges, Interface, RateLimit};
 
 keys! {
     app_name: one(app_of) -> AppName, "an application (as `chat:app`)";
     path: one(url_of) -> String, "the beginning of a URL path (as `/ws`)";
     host: one(host_of) -> String, "a host's name (as `shop.example`, or `*.example.com`)";
+    methods: many(method_of) -> Vec<String>, "methods (as `[\"GET\", \"HEAD\"]`)";
+    header: one(header_of) -> (String, Option<String>), "a header's name, or `NAME: VALUE`";
+    networks: many(network_of) -> Vec<(IpAddr, u8)>, "addresses or networks (as `[\"10.0.0.0/8\"]`)";
     pool: one(pool_name) -> String, "a pool's name (as `chat`)";
     upstream: one(pool_name) -> String, "an upstream's name (as `api`)";
     interface: one(interface_of) -> Interface, "one of `auto`, `asgi`, `asgi2`, `wsgi`";
+    switch: one(|text| value::switch(text).ok_or(None)) -> bool, "`true` or `false`";
+    size: one(|text| Unit::Size.number(text)) -> u64, "a size (as `64K`, `10M`, `1GiB`)";
+    run_time_maybe: one(run_time) -> Option<Nanos>, "a duration from 1ms to 24h (as `60s`), or `off`";
+    file: one(super::file) -> PathBuf, "a file of users, as `htpasswd -B` makes it";
 }
 
 /// `[[route]]`
@@ -30,12 +45,36 @@ pub(crate) struct RouteTable {
     pub path: String,
     #[serde(default, deserialize_with = "host")]
     pub host: Option<String>,
+    #[serde(default, deserialize_with = "methods")]
+    pub methods: Vec<String>,
+    #[serde(default, deserialize_with = "header")]
+    pub header: Option<(String, Option<String>)>,
+    #[serde(default, deserialize_with = "networks")]
+    pub from: Vec<(IpAddr, u8)>,
     #[serde(default, deserialize_with = "interface")]
     pub interface: Interface,
     #[serde(default, deserialize_with = "path")]
     pub root_path: String,
     #[serde(default, deserialize_with = "pool")]
     pub pool: Option<String>,
+    #[serde(default, deserialize_with = "switch")]
+    pub strip: bool,
+    #[serde(default, deserialize_with = "size")]
+    pub body_max: Option<u64>,
+    /// `Some(None)`: none, whatever the pool has.
+    #[serde(default, deserialize_with = "run_time_maybe")]
+    pub request_timeout: Option<Option<Nanos>>,
+    #[serde(default, deserialize_with = "file")]
+    pub basic_auth: Option<PathBuf>,
+    /// Read apart, as the following ones: their keys have places of their own.
+    #[serde(default, deserialize_with = "taken")]
+    pub request_headers: FieldChanges,
+    #[serde(default, deserialize_with = "taken")]
+    pub response_headers: FieldChanges,
+    #[serde(default, deserialize_with = "taken")]
+    pub forward_auth: Option<KeyedTable<ForwardAuthTable>>,
+    #[serde(default, deserialize_with = "taken")]
+    pub rate_limit: Option<RateLimit>,
 }
 
 impl Structure for RouteTable {
@@ -47,24 +86,79 @@ impl Structure for RouteTable {
         match (&self.app, &self.upstream) {
             (None, None) => {
                 let hint = "name what answers: `app = \"chat:app\"` or `upstream = \"api\"`";
-                return found("route", "a route to nothing", hint);
+                found("route", "a route to nothing", hint)
             }
             (Some(_), Some(_)) => {
                 let hint = "one of `app` and `upstream`, and another `[[route]]` for the other";
-                return found("upstream", "the route has an application already", hint);
+                found("upstream", "the route has an application already", hint)
             }
-            (Some(_), None) => return None,
-            (None, Some(_)) => {}
+            (Some(_), None) if self.strip => {
+                let hint = "for an application the prefix moves to SCRIPT_NAME: `root_path`";
+                found("strip", "not a key of a route to an application", hint)
+            }
+            (Some(_), None) => None,
+            (None, Some(_)) if self.strip && self.path.is_empty() => {
+                let hint = "name the beginning of the path: `path = \"/api\"`";
+                found("strip", "there is nothing to remove", hint)
+            }
+            (None, Some(_)) => {
+                let key = self.key_of_applications()?;
+                let hint = "leave it out: it is about applications, and the route has an upstream";
+                found(key, "not a key of a route to an upstream", hint)
+            }
         }
-        let of_apps = [
+    }
+}
+
+impl RouteTable {
+    /// A key that only routes to applications have.
+    fn key_of_applications(&self) -> Option<&'static str> {
+        let keys = [
             ("pool", self.pool.is_some()),
             ("interface", self.interface != Interface::Auto),
             ("root_path", !self.root_path.is_empty()),
         ];
-        let (key, _) = of_apps.into_iter().find(|(_, is_written)| *is_written)?;
-        let hint = "leave it out: it is about applications, and the route has an upstream";
-        found(key, "not a key of a route to an upstream", hint)
+        let mut written = keys.into_iter().filter(|(_, is_written)| *is_written);
+        written.next().map(|(key, _)| key)
     }
+}
+
+/// A table with the tables in it, which have places of their own.
+pub(crate) fn route(
+    table: &SettingTable,
+    faults: &mut Vec<ConfigFault>,
+) -> Option<KeyedTable<RouteTable>> {
+    let faults_len = faults.len();
+    let mut own = table.clone();
+    let [request_headers, response_headers, forward_auth, rate_limit] = [
+        "request_headers",
+        "response_headers",
+        "forward_auth",
+        "rate_limit",
+    ]
+    .map(|key| own.take_table(key, faults));
+    let route = read::<RouteTable>(&own, faults);
+    let is_of_app = route.as_ref().is_some_and(|route| route.app.is_some());
+    if let Some(headers) = request_headers.as_ref().filter(|_| is_of_app) {
+        let cause = "not a key of a route to an application";
+        let fault = ConfigFault::statement(headers.origin.clone(), cause);
+        faults.push(fault.with_hint("applications see the headers of clients as they are"));
+    }
+    let request_headers = request_headers.map(|table| headers::request_headers(&table, faults));
+    let response_headers = response_headers.map(|table| headers::response_headers(&table, faults));
+    let forward_auth = forward_auth.and_then(|table| {
+        let read = read::<ForwardAuthTable>(&table, faults);
+        read.map(|value| KeyedTable::new(value, &table))
+    });
+    let rate_limit = rate_limit.and_then(|table| read::<RateLimitTable>(&table, faults));
+    let route = RouteTable {
+        request_headers: request_headers.unwrap_or_default(),
+        response_headers: response_headers.unwrap_or_default(),
+        forward_auth,
+        rate_limit: rate_limit.map(RateLimit::from),
+        ..route?
+    };
+    (faults.len() == faults_len).then(|| KeyedTable::new(route, table))
 }
 
 fn app_of(text: &str) -> Result<AppName, Hint> {

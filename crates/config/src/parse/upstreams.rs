@@ -14,7 +14,7 @@ use super::{Hint, did_you_mean, hinted, is_token, is_url_path, one_of, or_off};
 use crate::builder::{KeyedTable, Placed};
 use crate::fault::{ConfigFault, Origin};
 use crate::options_table::{DAY, HOUR, MS};
-use crate::tables::{Contradiction, SettingTable, Structure, keys, read};
+use crate::tables::{Contradiction, SettingTable, Structure, keys, read, taken};
 use crate::typed::{HashKey, ServerAddress, UpstreamProtocol, UpstreamServer};
 
 /// What `--proxy` takes.
@@ -79,7 +79,7 @@ pub(crate) struct UpstreamTable {
     #[serde(default, deserialize_with = "servers")]
     pub servers: Vec<UpstreamServer>,
     /// Read apart: each of its tables has places of its own.
-    #[serde(skip)]
+    #[serde(default, deserialize_with = "taken")]
     pub server: Vec<Placed<ServerTable>>,
     #[serde(default, deserialize_with = "protocol")]
     pub protocol: UpstreamProtocol,
@@ -229,7 +229,8 @@ pub(crate) fn upstream(
     faults: &mut Vec<ConfigFault>,
 ) -> Option<KeyedTable<UpstreamTable>> {
     let faults_len = faults.len();
-    let (own, of_servers) = table.split("server");
+    let mut own = table.clone();
+    let of_servers = own.take_tables("server", faults);
     let mut servers = Vec::new();
     for one in &of_servers {
         let server = read::<ServerTable>(one, faults);
@@ -237,6 +238,8 @@ pub(crate) fn upstream(
     }
     let mut upstream = read::<UpstreamTable>(&own, faults)?;
     let (cause, hint) = match (upstream.servers.is_empty(), of_servers.is_empty()) {
+        // What is wrong with one of them has been said.
+        _ if faults.len() > faults_len => return None,
         (true, true) => (
             "an upstream without servers",
             "name them: `servers = [\"http://127.0.0.1:9001\"]`",
@@ -245,9 +248,7 @@ pub(crate) fn upstream(
             "there are `servers` and `[[upstream.server]]`",
             "write all of them as `[[upstream.server]]`, with `url`",
         ),
-        // What is wrong with one of them has been said.
-        _ if faults.len() > faults_len => return None,
-        _ => {
+        (false, true) | (true, false) => {
             upstream.server = servers;
             return Some(KeyedTable::new(upstream, table));
         }
@@ -491,7 +492,7 @@ fn eject_after_of(text: &str) -> Result<Option<u32>, Hint> {
 }
 
 /// A path, perhaps with a query.
-fn check_path(text: &str) -> Result<String, Hint> {
+pub(crate) fn check_path(text: &str) -> Result<String, Hint> {
     if text.contains("://") {
         return hinted("the path alone, as `/health`: every server is asked");
     }

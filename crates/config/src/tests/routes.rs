@@ -1,6 +1,8 @@
 //! Applications and the routes to them.
 
-use super::super::typed::{App, Interface, Route};
+use super::super::typed::{
+    App, FieldChanges, FieldTemplate, Interface, RateKey, RateLimit, Route, TemplatePart,
+};
 use super::*;
 
 const SEVERAL: &str = "
@@ -175,5 +177,186 @@ fn says_what_is_wrong_with_routes() {
     slow_pool = 'p'
     route = [{ path = '/a', app = 'x', pool = 'p' }]
         m.toml:3: `slow_pool`: slow_pool is `p`, which runs the application of a route > slow requests stay in their application: name a pool that no route names
+    "# }
+}
+
+#[test]
+fn a_route_may_ask_for_more_than_a_path_and_the_narrowest_comes_first() {
+    let toml = "
+        upstream = [{ name = 'a', servers = 'http://a' }, { name = 'b', servers = 'http://b' }]
+        route = [
+          { path = '/x', upstream = 'a' },
+          { path = '/x', upstream = 'b', methods = ['GET', 'HEAD'] },
+          { path = '/x', upstream = 'b', header = 'X-Beta' },
+          { path = '/x', upstream = 'b', header = 'X-Beta: 2' },
+          { path = '/x', upstream = 'b', from = ['10.0.0.0/8', '::1'] },
+          { path = '/x', upstream = 'b', from = '10.0.0.0/24' },
+          { upstream = 'b', methods = 'PURGE' },
+        ]
+        static = '/x/y=pub'
+    ";
+    let config = good(toml, &[], &[]).config;
+    let route = |route: &Route| {
+        let header = route.header.as_ref();
+        let header = header.map(|(name, value)| format!(" {name}={value:?}"));
+        let (methods, from) = (route.methods.join(","), &route.from);
+        format!(
+            "<{methods}> {from:?}{} {}",
+            header.unwrap_or_default(),
+            route.pool
+        )
+    };
+    let found: Vec<String> = config.routes.iter().map(route).collect();
+    insta::assert_snapshot!(found.join("\n"), @r#"
+    <> [] x-beta=Some("2") 2
+    <> [] x-beta=None 2
+    <> [(10.0.0.0, 24)] 2
+    <> [(10.0.0.0, 8), (::1, 128)] 2
+    <GET,HEAD> [] 2
+    <> [] 1
+    <PURGE> [] 2
+    <> [] 0
+    "#);
+    assert_eq!(
+        config.route_names()[4..],
+        ["/x/y", "/x", "/x#2", "/x#3", "/x#4", "/x#5", "/x#6", "/"]
+    );
+}
+
+#[test]
+fn a_route_says_what_becomes_of_its_requests() {
+    let toml = r#"
+        [[upstream]]
+        name = "a"
+        servers = "http://a"
+        [[upstream]]
+        name = "auth"
+        servers = "http://auth"
+        [[route]]
+        path = "/a"
+        upstream = "a"
+        strip = true
+        body_max = "1M"
+        request_timeout = "off"
+        basic_auth = "users"
+        forward_auth = { upstream = "auth", path = "/check?x", copy = ["Remote-User", "remote-user"] }
+        rate_limit = { rate = "90/m", by = "header:X-Key" }
+        [route.request_headers]
+        remove = ["X-Debug", "Accept-Encoding"]
+        [route.request_headers.set]
+        X-Client = "{client} {{by}} {tls_client}"
+        x-static = "yes"
+        [route.response_headers]
+        remove = "Server"
+        set = { X-Id = "{request_id}" }
+        [[route]]
+        path = "/b"
+        app = "b:app"
+        rate_limit = { rate = "7/s", burst = 3, prefix_v4 = 24, prefix_v6 = 56 }
+    "#;
+    let loaded = good(toml, &[], &[]);
+    assert_eq!(loaded.notes, Vec::<String>::new());
+    let [a, b] = &loaded.config.routes[..] else {
+        panic!("{:?}", loaded.config.routes);
+    };
+    let said = format!("{:?}", a.settings);
+    let parts: Vec<&str> = said.split_inclusive("}, ").collect();
+    insta::assert_snapshot!(parts.join("\n"), @r#"
+    RouteSettings { strips_path: true, body_bytes_max: Some(1048576), request_timeout: Some(None), request_headers: FieldChanges { removed: ["accept-encoding", "x-debug"], set: [("X-Client", FieldTemplate([Fact(Client), Text(" {by} "), Fact(TlsClient)])), ("x-static", FieldTemplate([Text("yes")]))] }, 
+    response_headers: FieldChanges { removed: ["server"], set: [("X-Id", FieldTemplate([Fact(RequestId)]))] }, 
+    basic_auth: Some("/srv/users"), forward_auth: Some(ForwardAuth { upstream: 1, path: "/check?x", copied: ["remote-user", "remote-user"] }), rate_limit: Some(RateLimit { interval: Nanos(666666666), burst: 2, by: Header("x-key") }) }
+    "#);
+    let limit = RateLimit {
+        interval: telemetry::Nanos(1_000_000_000 / 7),
+        burst: 3,
+        by: RateKey::Client {
+            prefix_v4: 24,
+            prefix_v6: 56,
+        },
+    };
+    assert_eq!(b.settings.rate_limit, Some(limit));
+}
+
+#[test]
+fn changes_of_headers_replace_those_of_the_same_name() {
+    let changes = FieldChanges {
+        removed: vec!["x-debug".to_owned()],
+        set: vec![(
+            "X-Client".to_owned(),
+            FieldTemplate(vec![TemplatePart::Text("a".to_owned())]),
+        )],
+    };
+    for (name, expect) in [("X-DEBUG", true), ("x-client", true), ("x-clients", false)] {
+        assert_eq!(changes.replaces(name.as_bytes()), expect, "{name}");
+    }
+}
+
+#[test]
+fn says_what_is_wrong_with_the_settings_of_routes() {
+    said! { r#"
+    route = [{ path = '/a', app = 'a:b', methods = 'get', header = 'Host: a', from = 'unix' }]
+        m.toml:2: `route.methods`: expected methods (as `["GET", "HEAD"]`), found `get` > methods are in upper case: `GET`
+        m.toml:2: `route.header`: expected a header's name, or `NAME: VALUE`, found `Host: a` > hosts have a key of their own: `host`
+        m.toml:2: `route.from`: expected addresses or networks (as `["10.0.0.0/8"]`), found `unix` > clients on unix sockets have no address, and fit no `from`
+    route = [{ path = '/a', app = 'a:b', strip = true }]
+        m.toml:2: `route.strip`: not a key of a route to an application > for an application the prefix moves to SCRIPT_NAME: `root_path`
+    route = [{ path = '/a', app = 'a:b', request_headers = { remove = 'X-A' } }]
+        m.toml:2: `route.request_headers`: not a key of a route to an application > applications see the headers of clients as they are
+    upstream = [{ name = 'a', servers = 'http://a' }]
+    route = [{ path = '/', upstream = 'a', strip = true, methods = 'GET' }]
+        m.toml:3: `route.strip`: there is nothing to remove > name the beginning of the path: `path = "/api"`
+    [[route]]
+    path = '/a'
+    app = 'a:b'
+    [route.response_headers]
+    remove = ['Content-Length', 'X-A: b']
+    sett = { X-A = 'b' }
+    [route.response_headers.set]
+    Connection = 'close'
+    X-A = '{client}'
+    x-a = '{request_ip}'
+    X-B = '{host'
+    X-C = 'a}'
+    X-D = ''
+    X-E = 3
+    X-F = "a\r\nX-G: b"
+    X-H = 'a'
+    x-h = 'b'
+        m.toml:6: `route.response_headers.remove`: expected a header's name (as `X-Frame-Options`), found `Content-Length` > `content-length` tells how a message is sent, and is the server's own
+        m.toml:7: `route.response_headers.sett`: unknown key > did you mean `set`?
+        m.toml:9: `route.response_headers.set.Connection`: expected a header's name (as `X-Frame-Options`), found `Connection` > `connection` tells how a message is sent, and is the server's own
+        m.toml:10: `route.response_headers.set.X-A`: expected a header's value (as `{client}`), found `{client}` > no `client`: there are `request_id`, `host`, `scheme`, `method`, `path`, `queue_ms`
+        m.toml:11: `route.response_headers.set.x-a`: expected a header's value (as `{client}`), found `{request_ip}` > did you mean `request_id`?
+        m.toml:12: `route.response_headers.set.X-B`: expected a header's value (as `{client}`), found `{host` > braces stand around a name; write `{{` and `}}` for them alone
+        m.toml:13: `route.response_headers.set.X-C`: expected a header's value (as `{client}`), found `a}` > braces stand around a name; write `{{` and `}}` for them alone
+        m.toml:14: `route.response_headers.set.X-D`: expected a header's value (as `{client}`), found `` > to remove a header, write `remove`
+        m.toml:15: `route.response_headers.set.X-E`: expected a text in quotation marks, found `another type`
+        m.toml:16: `route.response_headers.set.X-F`: expected a header's value (as `{client}`), found `a\r\nX-G: b` > visible ASCII and spaces
+        m.toml:18: `route.response_headers.set.x-h`: the header is set already
+    route = [{ path = '/a', app = 'a:b', rate_limit = { rate = '10', burst = 0, by = 'ip' } }]
+        m.toml:2: `route.rate_limit.rate`: expected requests in a time (as `10/s`, `600/m`), found `10` > in which time: `10/s` or `10/m`
+        m.toml:2: `route.rate_limit.burst`: expected a count from 1 to 1000000, found `0`
+        m.toml:2: `route.rate_limit.by`: expected `client` or `header:NAME`, found `ip`
+    route = [{ path = '/a', app = 'a:b', rate_limit = { rate = '0/s', prefix_v4 = 33 } }]
+        m.toml:2: `route.rate_limit.rate`: expected requests in a time (as `10/s`, `600/m`), found `0/s` > to refuse all requests, write `[[respond]]` with a status
+        m.toml:2: `route.rate_limit.prefix_v4`: expected a count from 0 to 32, found `33`
+    route = [{ path = '/a', app = 'a:b', rate_limit = { rate = '10/week', by = 'header', key = 1 } }]
+        m.toml:2: `route.rate_limit.rate`: expected requests in a time (as `10/s`, `600/m`), found `10/week` > the times are `s`, `m` and `h`, as `10/s`
+        m.toml:2: `route.rate_limit.by`: expected `client` or `header:NAME`, found `header` > name it: `header:X-Api-Key`
+        m.toml:2: `route.rate_limit.key`: unknown key > the keys are `rate`, `burst`, `by`, `prefix_v4`, `prefix_v6`
+    route = [{ path = '/a', app = 'a:b', rate_limit = { rate = '10r/s', by = 'header:X-Key', prefix_v6 = 48 } }]
+        m.toml:2: `route.rate_limit.prefix_v6`: requests are counted by a header > leave it out, or write `by = "client"`
+    route = [{ path = '/a', app = 'a:b', rate_limit = '10/s' }]
+        m.toml:2: `route.rate_limit`: expected a table, found `a value without keys` > as in `rate_limit = { KEY = ... }`
+    route = [{ path = '/a', app = 'a:b', forward_auth = { path = 'check' } }]
+        m.toml:2: `route.forward_auth.path`: expected a path (as `/check`), found `check` > it begins with a slash: `/check`
+        m.toml:2: `route.forward_auth`: `upstream` is missing > as in | [[route]] | path = "/ws" | app = "chat:app"
+    route = [{ path = '/a', app = 'a:b', forward_auth = { upstream = 'auth', path = '/check' } }]
+        m.toml:2: `route.forward_auth.upstream`: no upstream `auth` > make it: `[[upstream]]`, `name = "auth"`
+    route = [{ path = '/a', app = 'a:b', basic_auth = 'missing', body_max = '1MB', request_timeout = 0 }]
+        m.toml:2: `route.body_max`: expected a size (as `64K`, `10M`, `1GiB`), found `1MB` > units are powers of 1024: `1M`
+        m.toml:2: `route.request_timeout`: expected a duration from 1ms to 24h (as `60s`), or `off`, found `0` > write `off` for none
+    route = [{ path = '/a', app = 'a:b', basic_auth = 'missing' }]
+        m.toml:2: `route.basic_auth`: file `missing` cannot be read: no such file or directory > relative paths start at `/srv`
     "# }
 }

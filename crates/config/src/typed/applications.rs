@@ -1,4 +1,4 @@
-//! Python applications, and the routes to them and to upstreams.
+//! Python applications.
 //!
 //! Values alone.
 
@@ -25,17 +25,6 @@ pub struct App {
     pub interface: Interface,
 }
 
-/// `[[route]]`: requests that go to an application or an upstream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Route {
-    /// A host without port, in lower case; `*.` before it: all beneath; `None`: any.
-    pub host: Option<String>,
-    /// Prefix of the path, with a leading slash and without a trailing one; empty for all paths.
-    pub path: String,
-    /// Index of the pool among `Config::pools`, unless a rule names another one of the same application.
-    pub pool: usize,
-}
-
 impl App {
     /// `module:attribute`, without the parentheses of a factory.
     pub fn name(&self) -> String {
@@ -43,21 +32,5 @@ impl App {
             "" => self.module.clone(),
             attribute => format!("{}:{attribute}", self.module),
         }
-    }
-}
-
-impl Route {
-    /// Whether it takes every request.
-    pub fn takes_all(&self) -> bool {
-        self.host.is_none() && self.path.is_empty()
-    }
-
-    /// What logs and counters call it: `/ws`, `api.example.org/`.
-    pub fn name(&self) -> String {
-        let path = match self.path.as_str() {
-            "" => "/",
-            path => path,
-        };
-        format!("{}{path}", self.host.as_deref().unwrap_or_default())
     }
 }
