@@ -35,6 +35,7 @@ mod response;
 pub mod date;
 pub mod target;
 
+mod basic_auth;
 mod forwarded;
 mod proxy_protocol;
 mod request_start;
@@ -43,6 +44,7 @@ pub mod upstream;
 
 pub mod websocket;
 
+pub use basic_auth::BasicCredentials;
 pub use body::{BodyDecoder, Decoded};
 pub use coding::{AcceptEncoding, quality};
 pub use decoded::{

@@ -23,7 +23,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use http::{HeadView, RequestHead};
+use http::{BasicCredentials, HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
 use telemetry::{
@@ -92,6 +92,8 @@ pub struct ExchangeRecord {
     pub driver: u16,
     /// The client sees HTTPS: that of the connection, or of a trusted proxy.
     pub is_https: bool,
+    /// The user whom the client names has shown its password (`basic_auth`).
+    pub has_user: bool,
     /// Bytes of head and body received.
     pub request_bytes: u64,
     /// Status of the response; 0 when there was none.
@@ -537,6 +539,10 @@ impl Recorder {
             }
         } else {
             record.request_line = first_line(head.bytes);
+        }
+        let credentials = ended.has_user.then(|| BasicCredentials::of(head)).flatten();
+        if let Some(credentials) = &credentials {
+            record.user = credentials.user();
         }
         pen.write(&record);
     }

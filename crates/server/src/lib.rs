@@ -27,8 +27,11 @@ mod https_redirect;
 mod refusal;
 mod service;
 
+mod field_template;
+mod guards;
 mod pool_rules;
 mod slow;
+mod users;
 
 pub mod pool;
 mod queue;

@@ -4,6 +4,9 @@
 
 use files::Reply;
 
+/// RFC 7617 section 2.1: names and passwords are UTF-8.
+const CHALLENGE: &[u8] = b"Basic realm=\"restricted\", charset=\"UTF-8\"";
+
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -14,6 +17,8 @@ pub(crate) struct Refusal {
     pub(crate) retry_after_secs: Option<u32>,
     /// The methods that are allowed, for a 405 (RFC 9110 section 15.5.6).
     pub(crate) allow: Option<&'static str>,
+    /// Credentials are asked for (RFC 9110 section 11.6.1).
+    pub(crate) asks_user: bool,
 }
 
 impl Refusal {
@@ -42,6 +47,22 @@ impl Refusal {
         )
     };
 
+    /// For a client that asks more often than its route allows.
+    pub(crate) const TOO_OFTEN: Refusal =
+        Refusal::because(429, "the client asks more often than it may (rate_limit)");
+    pub(crate) const NO_CREDENTIALS: Refusal = Refusal {
+        asks_user: true,
+        ..Refusal::because(401, "no user and no password (basic_auth)")
+    };
+    pub(crate) const WRONG_PASSWORD: Refusal = Refusal {
+        asks_user: true,
+        ..Refusal::because(401, "a wrong user or password (basic_auth)")
+    };
+    pub(crate) const PASSWORDS_CROWDED: Refusal = Refusal {
+        retry_after_secs: Some(1),
+        ..Refusal::because(503, "too many passwords wait for their check (basic_auth)")
+    };
+
     pub(crate) const NO_WEBSOCKET: Refusal =
         Refusal::because(501, "WebSocket is for ASGI applications");
     pub(crate) const MISDIRECTED: Refusal =
@@ -53,6 +74,7 @@ impl Refusal {
             cause,
             retry_after_secs: None,
             allow: None,
+            asks_user: false,
         }
     }
 
@@ -63,6 +85,9 @@ impl Refusal {
             }
             if let Some(allow) = self.allow {
                 fields.push(b"Allow", allow.as_bytes());
+            }
+            if self.asks_user {
+                fields.push(b"WWW-Authenticate", CHALLENGE);
             }
         })
     }

@@ -24,6 +24,7 @@ use telemetry::Names;
 use crate::driver::{self, Shared};
 use crate::exchange::Ids;
 use crate::fork;
+use crate::guards::Guards;
 use crate::handler::Handler;
 use crate::pages::Pages;
 use crate::pool::{self, LoopWorker, Pool, RunnableLoop};
@@ -122,6 +123,7 @@ impl Server {
             files,
             pages: Arc::new(Pages::open(&config.error_pages)?),
             tls: certificates::open(&config, handed.as_ref())?,
+            guards: Arc::new(Guards::open(&config)?),
             stats: Arc::new(counters(&config, link.as_ref())?),
             slots: Arc::new(slots(link.as_ref())?),
             config,

@@ -172,6 +172,20 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "networks",
         "one way to tell a network's clients",
     ),
+    ("guards", "refusal", "a guard refuses requests"),
+    ("guards", "users", "a route may ask for a user"),
+    (
+        "guards",
+        "blocking_pool",
+        "a password takes a tenth of a second to check",
+    ),
+    ("guards", "sync", "one way to lock"),
+    ("users", "sync", "one way to lock"),
+    (
+        "response",
+        "field_template",
+        "headers that a route sets say something of the request",
+    ),
     (
         "proxies",
         "networks",

@@ -187,6 +187,8 @@ numbers! {
         sum handshake_cpu_ns,
         /// Connections refused because their client had too many.
         sum crowded_clients,
+        /// Requests refused because their client asks more often than their route allows.
+        sum rate_limited,
         /// Connections accepted and given to another driver of the process.
         sum balanced_out,
         /// Connections that another driver of the process has accepted.

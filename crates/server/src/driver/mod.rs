@@ -410,6 +410,16 @@ impl Driver {
         &self.shared.config
     }
 
+    /// Bounds of the body of a request of this route.
+    pub(crate) fn body_limits(&self, route: u16) -> http::Limits {
+        let limits = self.config().limits;
+        let guards = &self.shared.guards;
+        http::Limits {
+            body_bytes_max: guards.body_bytes_max(route, limits.body_bytes_max),
+            ..limits
+        }
+    }
+
     /// Nothing is left to do but wait for the kernel.
     fn before_sleep(&self) {
         self.flush();

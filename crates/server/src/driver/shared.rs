@@ -16,6 +16,7 @@ use crate::blocking_pool::BlockingPool;
 use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::exchange::Ids;
+use crate::guards::Guards;
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::proxies::Proxies;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     /// How many drivers share how many processors.
     pub(crate) drivers: Drivers,
     pub(crate) service: Service,
+    pub(crate) guards: Arc<Guards>,
     /// Challenges of certificate authorities.
     pub(crate) challenges: Arc<ChallengeAnswers>,
     /// By their index; none without a handler.

@@ -16,7 +16,6 @@ use crate::driver::Driver;
 use crate::exchange::{Body, BodyFile, Exchange};
 use crate::refusal::Refusal;
 use crate::spool::Spooled;
-use config::typed::Config;
 use ipc::stats::{Doing, Timeout};
 
 /// Bytes of a body that are written at once.
@@ -45,11 +44,12 @@ pub(crate) enum NoBody {
 
 impl IncomingBody {
     /// Of a request whose head is complete now.
-    pub(crate) fn new(exchange: Box<Exchange>, config: &Config) -> Result<Self, http::Refusal> {
+    pub(crate) fn new(exchange: Box<Exchange>, driver: &Driver) -> Result<Self, http::Refusal> {
         let now = telemetry::now();
-        let timeouts = &config.timeouts;
+        let timeouts = &driver.config().timeouts;
+        let limits = driver.body_limits(exchange.record.route);
         Ok(Self {
-            decoder: BodyDecoder::new(exchange.head().index.body, &config.limits)?,
+            decoder: BodyDecoder::new(exchange.head().index.body, &limits)?,
             exchange,
             memory: Vec::new(),
             spooled: None,

@@ -34,12 +34,13 @@ use super::proxied::NoProxyHeader;
 use super::send::{ResponseSender, SendMonitor};
 use super::streamed::{StreamedBody, is_streamed};
 use super::websocket::UpgradedConnection;
-use super::{Begun, Connection, ReceivedRequest, Stop, Then, Woken};
+use super::{Begun, Connection, Look, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
 use crate::exchange::{BodyStream, Exchange, ExchangeRecord};
+use crate::guards::PasswordCheck;
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, Rest};
@@ -76,13 +77,14 @@ enum Step {
     Streamed(Box<Exchange>),
     Pool(Box<Exchange>),
     LookUp(Box<Unfinished<Box<Lookup>>>),
+    Authenticate(Box<Unfinished<Box<PasswordCheck>>>),
     Send(Box<Unfinished<Parts>>),
     Then(Then),
     /// The client speaks HTTP/2.
     Http2,
 }
 
-/// A request that is not answered on the spot: its file has to be looked up, or the socket has not taken all parts of
+/// A request that is not answered on the spot: its file has to be looked up, its password checked, or the socket has not taken all parts of
 /// its response.
 struct Unfinished<T> {
     rest: T,
@@ -139,6 +141,7 @@ impl H1 {
                 Step::Streamed(exchange) => Box::pin(self.offload_streamed(exchange)).await,
                 Step::Pool(exchange) => self.offload(exchange).await,
                 Step::LookUp(lookup) => Box::pin(self.look_up(lookup)).await,
+                Step::Authenticate(check) => Box::pin(self.authenticate(check)).await,
                 Step::Send(sending) => Box::pin(self.send_rest(sending)).await,
                 Step::Then(Then::Leave) if !self.has_unread() => return,
                 Step::Then(Then::Leave | Then::Linger) => {
@@ -413,8 +416,14 @@ impl H1 {
     /// Begins an exchange whose head is complete.
     #[inline(always)]
     fn begin(&mut self, head: HeadView<'_>, now: Stamp) -> Step {
-        let mut request = self.connection.request(head, self.arrived);
-        let begun = self.connection.begin(&mut request, now);
+        let request = self.connection.request(head, self.arrived);
+        self.begin_request(request, Look::First, now)
+    }
+
+    #[inline(always)]
+    fn begin_request(&self, mut request: ReceivedRequest<'_>, look: Look, now: Stamp) -> Step {
+        let begun = self.connection.begin(&mut request, look, now);
+        let head = request.head;
         let has_body = !matches!(head.index.body, BodyFraming::None | BodyFraming::Length(0));
         let then = match request.record.ending {
             Ending::Complete if !has_body => Then::Receive,
@@ -427,13 +436,33 @@ impl H1 {
                 Step::Streamed(exchange)
             }
             Begun::Offload(exchange) => {
-                match IncomingBody::new(exchange, self.connection.driver.config()) {
+                match IncomingBody::new(exchange, &self.connection.driver) {
                     Ok(incoming) => Step::Body(Box::new(incoming)),
                     Err(refusal) => self.refuse(&mut request, refusal.into(), Then::Linger),
                 }
             }
             Begun::Respond(reply) => self.respond(&mut request, reply, then, now),
             Begun::LookUp(lookup) => Step::LookUp(Unfinished::new(&request, lookup, then)),
+            Begun::Authenticate(check) => {
+                Step::Authenticate(Unfinished::new(&request, check, then))
+            }
+        }
+    }
+
+    /// Begins a request whose password was right once that is known, and refuses any other.
+    async fn authenticate(&self, pending: Box<Unfinished<Box<PasswordCheck>>>) -> Step {
+        let head = pending.head.view();
+        let record = pending.record;
+        let mut request = ReceivedRequest { head, record };
+        // The check has its own time: no deadline of the client's is running.
+        self.connection.now_doing(Doing::Sending, Stamp::NEVER);
+        match self.connection.authenticate(pending.rest).await {
+            Ok(None) => self.begin_request(request, Look::Authenticated, telemetry::now()),
+            Ok(Some(refusal)) => self.refuse(&mut request, refusal, pending.then),
+            Err(stop) => {
+                self.connection.end_unanswered(request, stop.ending);
+                Step::Then(Then::Close)
+            }
         }
     }
 
@@ -631,8 +660,8 @@ impl H1 {
         if is_uninvited {
             body.await_invitation();
         }
-        let config = connection.driver.config();
-        let mut streamed = match StreamedBody::new(&mut exchange, body, config, &input) {
+        let driver = &connection.driver;
+        let mut streamed = match StreamedBody::new(&mut exchange, body, driver, &input) {
             Ok(streamed) => streamed,
             Err(refusal) => {
                 return self.refuse(&mut (&*exchange).into(), refusal.into(), Then::Linger);

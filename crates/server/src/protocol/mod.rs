@@ -43,6 +43,7 @@ use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
 use crate::exchange::Permit;
 use crate::exchange::stream::StreamShared;
+use crate::guards::{PasswordCheck, RouteGuard, UserVerdict};
 use crate::proxies::LastClient;
 use crate::refusal::Refusal;
 use crate::request_start;
@@ -134,6 +135,16 @@ pub(crate) enum Begun {
     Respond(Reply),
     /// It is for a file that has to be looked up.
     LookUp(Box<Lookup>),
+    /// The password of its user has to be checked; then it begins again.
+    Authenticate(Box<PasswordCheck>),
+}
+
+/// Which look at a request is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Look {
+    First,
+    /// Its password was right.
+    Authenticated,
 }
 
 impl Connection {
@@ -307,7 +318,7 @@ impl Connection {
 
     /// Begins an exchange whose head is complete: what becomes of it, and what the record has to know of that.
     #[inline(always)]
-    pub(crate) fn begin(&self, request: &mut ReceivedRequest<'_>, now: Stamp) -> Begun {
+    pub(crate) fn begin(&self, request: &mut ReceivedRequest<'_>, look: Look, now: Stamp) -> Begun {
         let driver = &self.driver;
         let head = request.head;
         let ends = self.ends_of(head);
@@ -323,6 +334,12 @@ impl Connection {
         record.is_https = ends.scheme == "https";
         let disposition = driver.shared.service.dispatch(head, &ends);
         record.route = disposition.route;
+        if let Some(guard) = driver.shared.guards.of(disposition.route)
+            && let Some(begun) = self.guarded(guard, request, &ends, look, now)
+        {
+            return begun;
+        }
+        let ReceivedRequest { record, .. } = request;
         let rewritten = disposition.rewritten;
         // What a worker is to answer is stamped anew when its pool admits it.
         record.begin_inline(now);
@@ -362,6 +379,51 @@ impl Connection {
             }
         };
         Begun::Respond(reply)
+    }
+
+    /// What the guard of its route makes of a request; nothing where it passes.
+    fn guarded(
+        &self,
+        guard: &RouteGuard,
+        request: &mut ReceivedRequest<'_>,
+        ends: &Ends,
+        look: Look,
+        now: Stamp,
+    ) -> Option<Begun> {
+        let driver = &self.driver;
+        // A request counts once, and before its password does: guesses come as seldom as requests.
+        if look == Look::First
+            && let Some(refusal) = guard.too_early(request.head, ends, now)
+        {
+            driver.stats().rate_limited.add();
+            return Some(Begun::Respond(self.refuse(request, refusal)));
+        }
+        let refusal = match guard.verdict(request.head) {
+            UserVerdict::Open => return None,
+            UserVerdict::Known => {
+                request.record.has_user = true;
+                return None;
+            }
+            UserVerdict::Refused(refusal) => refusal,
+            UserVerdict::Unchecked(check) => match driver.shared.guards.crowded() {
+                None => return Some(Begun::Authenticate(Box::new(check))),
+                Some(refusal) => refusal,
+            },
+        };
+        Some(Begun::Respond(self.refuse(request, refusal)))
+    }
+
+    /// Why a request with this password is refused, if it is, once a thread that has the time has checked it.
+    pub(crate) async fn authenticate(
+        &self,
+        check: Box<PasswordCheck>,
+    ) -> Result<Option<Refusal>, Stop> {
+        let checked = self.driver.shared.guards.check(*check);
+        Ok(match self.unless_cut(checked).await? {
+            Ok(true) => None,
+            Ok(false) => Some(Refusal::WRONG_PASSWORD),
+            Err(_) => Some(Refusal::because(500, "checking the password failed")),
+        })
     }
 
     /// The response with a file, once a thread that may wait for its storage has looked it up.

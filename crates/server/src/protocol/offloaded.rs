@@ -85,7 +85,11 @@ impl<'a> Offloaded<'a> {
             stream,
             head: Arc::clone(&exchange.head),
             record: exchange.record,
-            timeout: pool.request_timeout(),
+            timeout: connection
+                .driver
+                .shared
+                .guards
+                .request_timeout(exchange.record.route, pool.request_timeout()),
         })
     }
 

@@ -19,7 +19,6 @@ use super::{Connection, Woken};
 use crate::driver::Driver;
 use crate::exchange::{Body, BodyEnd, BodyStream, Exchange};
 use crate::refusal::Refusal;
-use config::typed::Config;
 
 /// A body of a declared length up to this is received whole, before its application begins: that costs little, and a
 /// slow client costs the application nothing.
@@ -59,13 +58,14 @@ impl StreamedBody {
     pub(super) fn new(
         exchange: &mut Exchange,
         body: Arc<BodyStream>,
-        config: &Config,
+        driver: &Driver,
         input: &[u8],
     ) -> Result<Self, http::Refusal> {
         let now = telemetry::now();
-        let timeouts = &config.timeouts;
+        let timeouts = &driver.config().timeouts;
+        let limits = driver.body_limits(exchange.record.route);
         let mut streamed = Self {
-            decoder: BodyDecoder::new(exchange.head().index.body, &config.limits)?,
+            decoder: BodyDecoder::new(exchange.head().index.body, &limits)?,
             body,
             rest: Vec::new(),
             pace: Pace::new(now, timeouts.body, timeouts.body_rate_min),

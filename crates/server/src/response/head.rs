@@ -11,7 +11,8 @@ use telemetry::{Nanos, Phases, Stamp};
 use super::content_encoding::{self, Treatment};
 use super::sink::{Encoding, ResponseHead};
 use crate::exchange::ExchangeRecord;
-use config::typed::{Config, Rate};
+use crate::field_template::RequestFacts;
+use config::typed::{Config, FieldChanges, Rate};
 
 const HSTS: &[u8] = b"Strict-Transport-Security";
 
@@ -47,6 +48,12 @@ pub(super) struct HeadWriter {
     /// `Strict-Transport-Security`; none where it is off.
     hsts: FieldLines,
     is_https: bool,
+    /// What routes change, by their index; empty where none does.
+    changes: Vec<(u16, FieldChanges)>,
+    /// Its place among them, where the route of the exchange changes anything.
+    change: Option<usize>,
+    /// What that route sets.
+    set: FieldLines,
     /// Used again from response to response.
     timing: Vec<u8>,
     /// Any lines: a head on its way to another.
@@ -74,7 +81,12 @@ impl HeadWriter {
         if let Some(value) = &config.headers.hsts {
             hsts.push(HSTS, value.value().as_bytes());
         }
+        let changes = config.numbered_routes().filter_map(|(index, route)| {
+            let changes = &route.settings.response_headers;
+            (!changes.is_empty()).then(|| (index, changes.clone()))
+        });
         Self {
+            changes: changes.collect(),
             hsts,
             has_timing: config.headers.server_timing,
             server,
@@ -98,6 +110,28 @@ impl HeadWriter {
         self.status = 0;
         self.declared = Declared::default();
         self.text.clear();
+        if !self.changes.is_empty() {
+            self.prepare_changes(record, head);
+        }
+    }
+
+    /// Makes the fields that the route of an exchange sets; its head is not there any more when they are written.
+    #[cold]
+    fn prepare_changes(&mut self, record: &ExchangeRecord, head: HeadView<'_>) {
+        self.set.clear();
+        let mut changes = self.changes.iter();
+        self.change = changes.position(|(route, _)| *route == record.route);
+        let Some(index) = self.change else { return };
+        let facts = RequestFacts {
+            head,
+            record,
+            ends: None,
+        };
+        for (name, template) in &self.changes[index].1.set {
+            let mut value = Vec::new();
+            facts.write(template, &mut value);
+            self.set.push(name.as_bytes(), &value);
+        }
     }
 
     /// Changes the fields as a coding of the body demands.
@@ -188,6 +222,11 @@ impl HeadWriter {
         }
         if !self.declared.server {
             self.lines.append(&self.server);
+        }
+        if let Some(index) = self.change {
+            let changes = &self.changes[index].1;
+            self.lines.retain(|name, _| !changes.replaces(name));
+            self.lines.append(&self.set);
         }
     }
 

@@ -19,6 +19,7 @@ use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
+use crate::guards::Guards;
 use crate::handler::Handler;
 use crate::pages::Pages;
 use crate::pool::{Pool, PoolContext, PoolKind};
@@ -42,6 +43,7 @@ pub(super) struct OpenedParts {
     pub(super) stats: Arc<Stats>,
     pub(super) slots: Arc<SharedSlots>,
     pub(super) tls: Option<Arc<CurrentTls>>,
+    pub(super) guards: Arc<Guards>,
 }
 
 impl OpenedParts {
@@ -108,6 +110,7 @@ impl OpenedParts {
         let challenges = Arc::new(ChallengeAnswers::default());
         Shared {
             service: Service::new(config, slow, Arc::clone(&challenges)),
+            guards: Arc::clone(&self.guards),
             challenges,
             pools,
             is_loaded: handlers.iter().all(|handler| handler.is_loaded()),

@@ -23,9 +23,10 @@ use super::upload::Upload;
 use crate::driver::Driver;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{Exchange, ExchangeRecord, Permit};
+use crate::guards::PasswordCheck;
 use crate::protocol::body::{IncomingBody, NoBody};
 use crate::protocol::streamed::is_streamed;
-use crate::protocol::{Begun, ReceivedRequest, Stop, Woken};
+use crate::protocol::{Begun, Look, ReceivedRequest, Stop, Woken};
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, ResponseHead, Rest};
 
@@ -102,13 +103,25 @@ impl StreamTask {
         rest
     }
 
-    fn begin_judged(mut self, bytes: &[u8], index: &HeadIndex, now: Stamp) -> Option<StreamFuture> {
+    fn begin_judged(self, bytes: &[u8], index: &HeadIndex, now: Stamp) -> Option<StreamFuture> {
         let mux = Rc::clone(&self.mux);
         let connection = &mux.connection;
         self.driver.stats().received.add();
         let mut request = connection.request(HeadView { bytes, index }, now);
         request.record.stream.number = self.slot.number;
-        let mut begun = connection.begin(&mut request, now);
+        self.begin_request(request, Look::First, now)
+    }
+
+    fn begin_request(
+        mut self,
+        mut request: ReceivedRequest<'_>,
+        look: Look,
+        now: Stamp,
+    ) -> Option<StreamFuture> {
+        let mux = Rc::clone(&self.mux);
+        let connection = &mux.connection;
+        let index = request.head.index;
+        let mut begun = connection.begin(&mut request, look, now);
         // The connection's own place is for one request at a time.
         self.permit = connection.permit.take();
         if index.is_websocket && !self.takes_websocket(&begun) {
@@ -126,6 +139,10 @@ impl StreamTask {
                 let head = RequestHead::take(request.head);
                 Some(Box::pin(self.look_up(head, request.record, lookup)))
             }
+            Begun::Authenticate(check) => {
+                let head = RequestHead::take(request.head);
+                Some(Box::pin(self.authenticate(head, request.record, check)))
+            }
         }
     }
 
@@ -135,6 +152,8 @@ impl StreamTask {
             Begun::Offload(exchange) => self.driver.pool_of(exchange).has_event_loop(),
             Begun::Respond(reply) => reply.status >= 300,
             Begun::LookUp(_) => false,
+            // What it may be is known when it begins again.
+            Begun::Authenticate(_) => true,
         }
     }
 
@@ -218,6 +237,32 @@ impl StreamTask {
         }
     }
 
+    /// Begins a request whose password was right once that is known, and refuses any other.
+    async fn authenticate(
+        mut self,
+        head: RequestHead,
+        record: ExchangeRecord,
+        check: Box<PasswordCheck>,
+    ) {
+        self.enter().await;
+        let mux = Rc::clone(&self.mux);
+        let checked = mux.connection.authenticate(check).await;
+        let request = ReceivedRequest {
+            head: head.view(),
+            record,
+        };
+        match checked {
+            Ok(None) => {
+                let rest = self.begin_request(request, Look::Authenticated, telemetry::now());
+                if let Some(rest) = rest {
+                    rest.await;
+                }
+            }
+            Ok(Some(refusal)) => self.refuse(request, refusal).await,
+            Err(stop) => mux.connection.end_unanswered(request, stop.ending),
+        }
+    }
+
     pub(super) async fn refuse(&mut self, mut request: ReceivedRequest<'_>, refusal: Refusal) {
         let reply = self.mux.connection.refuse(&mut request, refusal);
         let reset = reset_after(refusal.status);
@@ -271,7 +316,7 @@ impl StreamTask {
         };
         // The exchange is gone where its length alone is refused.
         let (head, record) = (Arc::clone(&exchange.head), exchange.record);
-        let mut incoming = match IncomingBody::new(exchange, self.driver.config()) {
+        let mut incoming = match IncomingBody::new(exchange, &self.driver) {
             Ok(incoming) => incoming,
             Err(refusal) => {
                 let head = head.view();
@@ -301,6 +346,8 @@ impl StreamTask {
         body: &mut RecvStream,
     ) -> Result<(), NoBody> {
         let mux = Rc::clone(&self.mux);
+        let route = incoming.exchange.record.route;
+        let bytes_max = self.driver.body_limits(route).body_bytes_max;
         let mut bytes = 0;
         let mut ready = self.invite(incoming, body).await;
         loop {
@@ -320,7 +367,7 @@ impl StreamTask {
             };
             incoming.push(&data);
             bytes += data.len() as u64;
-            if bytes > self.driver.config().limits.body_bytes_max {
+            if bytes > bytes_max {
                 return Err(http::Refusal::from(Cause::BodyTooLarge).into());
             }
             incoming

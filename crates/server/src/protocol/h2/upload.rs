@@ -26,6 +26,7 @@ pub(super) struct Upload {
     /// Of the length that the head declares.
     left: Option<u64>,
     bytes: u64,
+    bytes_max: u64,
     pace: Pace,
     /// When bytes of it came last.
     moved: Stamp,
@@ -56,7 +57,8 @@ impl StreamTask {
             return Ok(());
         }
         let (config, index) = (self.driver.config(), exchange.head().index);
-        BodyDecoder::new(index.body, &config.limits)?;
+        let limits = self.driver.body_limits(exchange.record.route);
+        BodyDecoder::new(index.body, &limits)?;
         let left = match index.body {
             BodyFraming::Length(bytes) => Some(bytes),
             _ => None,
@@ -77,6 +79,7 @@ impl StreamTask {
             stream: Arc::clone(shared),
             left,
             bytes: 0,
+            bytes_max: limits.body_bytes_max,
             pace: Pace::new(now, config.timeouts.body, config.timeouts.body_rate_min),
             moved: now,
             is_invitation_due,
@@ -208,7 +211,7 @@ impl Upload {
             Some(left) => left,
             None => None,
         };
-        if self.bytes > task.driver.config().limits.body_bytes_max {
+        if self.bytes > self.bytes_max {
             let refusal = http::Refusal::from(Cause::BodyTooLarge);
             return Some(UploadEnd::Refused(refusal.into()));
         }
