@@ -20,7 +20,7 @@ impl FastOnes {
             return;
         }
         self.len += 1;
-        self.per_ns += f64::from(candidate.load) / candidate.mean_ns;
+        self.per_ns += f64::from(candidate.in_flight) / candidate.mean_ns;
         self.mean_ns += (candidate.mean_ns - self.mean_ns) / f64::from(self.len);
     }
 

@@ -10,6 +10,7 @@ use super::fast_ones::FastOnes;
 use super::health::HealthRules;
 use super::hot_loads::HotLoads;
 use super::rules::{Candidate, pick};
+use super::slot_search::Lowering;
 use super::{
     Ask, CheckResult, Choice, GroupSettings, LoadReport, Member, MemberSettings, Outcome, Rule,
     SlotCounters,
@@ -140,13 +141,13 @@ impl Group {
                 continue;
             }
             let candidate = self.candidate(index, member, census, ask.now, counters, hot_bound);
-            if tier == Tier::Trials && candidate.load > 0 {
+            if tier == Tier::Trials && candidate.in_flight > 0 {
                 continue;
             }
             any = true;
             fast.note(&candidate);
             let is_bound = bound == Some(member.name());
-            let has_slot = candidate.load < candidate.limit;
+            let has_slot = candidate.in_flight < candidate.limit;
             if is_bound {
                 candidates.clear();
                 any_bound = true;
@@ -154,6 +155,10 @@ impl Group {
             if has_slot && (is_bound || !any_bound) {
                 candidates.push(candidate);
             }
+        }
+        // Any of them: those that are chosen would tell what is chosen, and not what there is.
+        if let (Rule::Prequal, Some(any)) = (self.settings.rule, rng.choice(&candidates)) {
+            self.hot.observe(any.in_flight);
         }
         let taken = self.take_one(&mut candidates, &fast, ask, counters, rng);
         self.candidates = candidates;
@@ -183,12 +188,12 @@ impl Group {
             if matches!(rule, Rule::Queue | Rule::Sticky) && fast.is_worth_a_wait(&picked, ask) {
                 return None;
             }
-            if counters.try_take(picked.index, picked.own_limit) {
+            if counters.try_take(picked.index, picked.limit) {
                 if rule == Rule::RoundRobin {
                     self.turn(candidates, picked.index);
                 }
                 let member = self.members[picked.index].as_mut()?;
-                member.taken(ask.now, picked.load + 1, ask.waiting);
+                member.taken(ask.now, picked.in_flight + 1, ask.waiting);
                 return Some(picked.index);
             }
             candidates.swap_remove(place);
@@ -220,27 +225,21 @@ impl Group {
         hot_bound: u32,
     ) -> Candidate {
         let limit = member.limit(now, &self.settings, census.ramp());
-        let elsewhere = member.elsewhere(now);
-        let mut load = counters.in_flight(index).saturating_add(elsewhere);
-        if member.is_waited_for(now) {
-            let threads = member
-                .report()
-                .map_or(limit, |report| report.threads.max(1));
-            load = load.max(threads);
-        }
+        let in_flight = counters.in_flight(index);
         let slowness = member.slowness(now, self.typical_ns);
         Candidate {
             index,
             position: member.position,
-            load,
+            in_flight,
             limit,
-            own_limit: limit.saturating_sub(elsewhere),
+            capacity: member.capacity(limit),
             weight: member.weight(),
             mean_ns: member.latency.rank_ns(),
+            loaded_ns: member.by_load.at(in_flight),
             peak_ns: member.latency.peak_ns(),
             failures: f64::from(1 + member.failures()),
             slowness,
-            is_hot: load > hot_bound,
+            is_hot: in_flight > hot_bound,
             credit: member.credit,
             name_hash: member.name_hash,
         }
@@ -261,6 +260,7 @@ impl Group {
     /// An exchange with a server ended at `now`, while that one had `in_flight` requests with it: call this before the
     /// slot is given back.
     pub fn ended(&mut self, index: usize, now: Stamp, in_flight: u32, outcome: Outcome) {
+        let lowering = self.lowering(index);
         let Some(member) = self.member_mut(index) else {
             return;
         };
@@ -278,14 +278,20 @@ impl Group {
                 if member.health.succeeded(now, began) {
                     member.started = Some(now);
                 }
-                member.served(now, in_flight, latency, status);
-                if member.report().is_none() {
-                    self.hot.observe(in_flight);
-                }
+                member.served(now, in_flight, latency, status, lowering);
                 self.update_typical(now);
             }
             Outcome::Full { retry_after } => member.refused(now, in_flight, retry_after),
             Outcome::Abandoned => {}
+        }
+    }
+
+    /// Fewer slots than a server can use are less that the group can do: one is tried at a time.
+    fn lowering(&self, index: usize) -> Lowering {
+        let mut others = self.members().filter(|(other, _)| *other != index);
+        match others.any(|(_, member)| member.search.is_lowered()) {
+            true => Lowering::NotNow,
+            false => Lowering::Allowed,
         }
     }
 
@@ -314,11 +320,13 @@ impl Group {
         member.started = member.health.returns_at();
     }
 
-    /// A server told its load while it had `in_flight` requests of this machine.
-    pub fn reported(&mut self, index: usize, now: Stamp, load: LoadReport, in_flight: u32) {
+    /// A server told its load: its slots follow its threads.
+    ///
+    /// What it has from others is not counted. That was tried in simulation, as a bound and as a part of what servers are
+    /// compared by: it is old when it arrives, and makes several proxies avoid and then meet each other.
+    pub fn reported(&mut self, index: usize, load: LoadReport) {
         if let Some(member) = self.member_mut(index) {
-            member.reported(now, load, in_flight);
-            self.hot.observe(load.running.saturating_add(load.waiting));
+            member.reported(load);
         }
     }
 
@@ -341,34 +349,28 @@ impl Group {
 
     /// Slots of all servers in use that no request has.
     pub fn free_slots(&self, now: Stamp, counters: &impl SlotCounters) -> u32 {
-        self.sum(now, |index, member, limit| {
-            let load = counters
-                .in_flight(index)
-                .saturating_add(member.elsewhere(now));
-            limit.saturating_sub(load)
+        self.sum(now, |index, limit| {
+            limit.saturating_sub(counters.in_flight(index))
         })
     }
 
     /// Slots of all servers in use.
     pub fn total_slots(&self, now: Stamp) -> u32 {
-        self.sum(now, |_, _, limit| limit)
+        self.sum(now, |_, limit| limit)
     }
 
     /// The slots of one server at `now`; 0 where it is not in use.
     pub fn slots(&self, index: usize, now: Stamp) -> u32 {
-        self.sum(
-            now,
-            |other, _, limit| if other == index { limit } else { 0 },
-        )
+        self.sum(now, |other, limit| if other == index { limit } else { 0 })
     }
 
-    fn sum(&self, now: Stamp, slots: impl Fn(usize, &Member, u32) -> u32) -> u32 {
+    fn sum(&self, now: Stamp, slots: impl Fn(usize, u32) -> u32) -> u32 {
         let census = self.census(now);
         let tier = census.main_tier();
         let used = self.members().filter(|(_, member)| tier.has(member, now));
         used.fold(0, |sum, (index, member)| {
             let limit = member.limit(now, &self.settings, census.ramp());
-            sum.saturating_add(slots(index, member, limit))
+            sum.saturating_add(slots(index, limit))
         })
     }
 

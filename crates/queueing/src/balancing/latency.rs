@@ -6,7 +6,7 @@ use telemetry::{Nanos, Stamp};
 
 /// The mean is that of all until there were so many, then each one counts for one of so many. Fewer would make two
 /// equal members look different by chance: services of a website vary by more than their mean.
-const MEMORY: u32 = 64;
+const MEMORY: u32 = 256;
 /// A mean of fewer is not compared with those of others.
 const KNOWN_FROM: u32 = 8;
 /// A member that nothing is sent to cannot show that it has recovered: after so long without a sample its
@@ -16,6 +16,8 @@ const STALE: Nanos = Nanos::from_secs(10);
 const PEAK_DECAY: Nanos = Nanos::from_secs(10);
 /// A member is slow that takes at least so many times what is typical; less than that is chance.
 const SLOW_FROM: f64 = 2.0;
+/// One that has not ended anything for so many times that stands still.
+const SILENT_FROM: f64 = 10.0;
 
 /// The latency of one member.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -68,8 +70,12 @@ impl Latency {
         let known = self.mean_ns().unwrap_or(0.0) / typical_ns;
         let halvings = (now.since(self.at).0 / STALE.0).min(32) as i32;
         let believed = 1.0 + (known - 1.0).max(0.0) / 2f64.powi(halvings);
-        let ratio = believed.max(silence.0 as f64 / typical_ns);
-        if ratio >= SLOW_FROM { ratio } else { 1.0 }
+        let silent = silence.0 as f64 / typical_ns;
+        match (believed >= SLOW_FROM, silent >= SILENT_FROM) {
+            (_, true) => believed.max(silent),
+            (true, false) => believed,
+            (false, false) => 1.0,
+        }
     }
 }
 
@@ -89,8 +95,8 @@ mod tests {
     fn the_mean_is_of_all_and_then_of_the_latest() {
         assert_eq!(of(&[10; 7]).mean_ns(), None);
         assert_eq!(of(&[10, 20].repeat(4)).mean_ns(), Some(15e6));
-        let mut latency = of(&[10; 64]);
-        for _ in 0..400 {
+        let mut latency = of(&[10; 256]);
+        for _ in 0..2_000 {
             latency.observe(Stamp(2), Nanos::from_ms(30));
         }
         assert!((latency.rank_ns() - 30e6).abs() < 0.1e6, "{latency:?}");
@@ -121,7 +127,8 @@ mod tests {
         check(of(&[19; 8]), 0, 0, 1.0);
         check(of(&[100; 7]), 0, 0, 1.0);
         check(of(&[10; 8]), 0, 19, 1.0);
-        check(of(&[10; 8]), 0, 50, 5.0);
+        check(of(&[10; 8]), 0, 99, 1.0);
+        check(of(&[10; 8]), 0, 150, 15.0);
         assert!((slow.slowness(Stamp(1), 0.0, Nanos::from_secs(9)) - 1.0).abs() < 1e-9);
     }
 }

@@ -7,15 +7,11 @@ use telemetry::{Nanos, Stamp};
 
 use super::health::Health;
 use super::latency::Latency;
+use super::latency_by_load::LatencyByLoad;
 use super::rules::name_hash;
-use super::slot_search::SlotSearch;
+use super::slot_search::{self, Lowering, SlotSearch};
 use super::{GroupSettings, LoadReport, MemberSettings};
 
-/// Requests at other proxies are known from a report for no longer than this.
-const ELSEWHERE_LASTS: Nanos = Nanos::from_secs(1);
-/// A report of waiting requests keeps others away until they have run, between these bounds.
-const WAITING_MIN: Nanos = Nanos::from_ms(1);
-const WAITING_MAX: Nanos = Nanos::from_secs(1);
 /// A refusal lowers the limit for as long as it asks for, between these bounds.
 const REFUSED_MIN: Nanos = Nanos::from_ms(100);
 const REFUSED_MAX: Nanos = Nanos::from_secs(10);
@@ -25,17 +21,6 @@ const REFUSED_MAX: Nanos = Nanos::from_secs(10);
 struct SlotCap {
     slots: u32,
     until: Stamp,
-}
-
-/// The latest report of a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Reported {
-    load: LoadReport,
-    at: Stamp,
-    /// Requests that it has from others than this machine.
-    elsewhere: u32,
-    /// Requests wait at it until then.
-    waits_until: Stamp,
 }
 
 /// A server of a group.
@@ -48,8 +33,9 @@ pub struct Member {
     pub(super) drains: bool,
     pub(super) health: Health,
     pub(super) latency: Latency,
+    pub(super) by_load: LatencyByLoad,
     pub(super) search: SlotSearch,
-    report: Option<Reported>,
+    report: Option<LoadReport>,
     cap: Option<SlotCap>,
     /// Since when its limit grows from 1.
     pub(super) started: Option<Stamp>,
@@ -72,6 +58,7 @@ impl Member {
             drains: false,
             health: Health::new(),
             latency: Latency::default(),
+            by_load: LatencyByLoad::new(),
             search: SlotSearch::new(slots_max),
             report: None,
             cap: None,
@@ -105,7 +92,7 @@ impl Member {
 
     /// Its latest load report.
     pub fn report(&self) -> Option<LoadReport> {
-        self.report.map(|report| report.load)
+        self.report
     }
 
     pub(super) fn weight(&self) -> u32 {
@@ -132,12 +119,21 @@ impl Member {
     fn slots(&self, rules: &GroupSettings) -> u32 {
         let slots = match (self.settings.slots, self.report) {
             (Some(slots), _) => slots,
-            (None, Some(Reported { load, .. })) if load.threads > 0 => {
+            (None, Some(load)) if load.threads > 0 => {
                 load.threads.saturating_add(self.ahead(load.threads, rules))
             }
             (None, _) => self.search.limit(),
         };
         slots.clamp(1, rules.slots_max.max(1))
+    }
+
+    /// What its requests are a part of when members are compared: `limit`, or where that is still being looked for the
+    /// same for all, or a server that is tried with more slots would get more although it can do no more.
+    pub(super) fn capacity(&self, limit: u32) -> u32 {
+        match self.is_searched() {
+            true => slot_search::FIRST,
+            false => limit,
+        }
     }
 
     /// Requests beyond its threads that keep it busy while a response travels here and the next request there.
@@ -153,26 +149,13 @@ impl Member {
 
     /// Whether its slots are found by the search.
     fn is_searched(&self) -> bool {
-        self.settings.slots.is_none() && self.report.is_none_or(|report| report.load.threads == 0)
+        self.settings.slots.is_none() && self.report.is_none_or(|report| report.threads == 0)
     }
 
     /// Whether its limit grows from 1 at `now`.
     pub(super) fn is_starting(&self, now: Stamp, rules: &GroupSettings) -> bool {
         self.started
             .is_some_and(|started| now < started.plus(rules.slow_start))
-    }
-
-    /// Its requests from elsewhere, as far as is known at `now`.
-    pub(super) fn elsewhere(&self, now: Stamp) -> u32 {
-        match self.report {
-            Some(report) if now < report.at.plus(ELSEWHERE_LASTS) => report.elsewhere,
-            Some(_) | None => 0,
-        }
-    }
-
-    /// Whether it reported waiting requests that have not run by `now`.
-    pub(super) fn is_waited_for(&self, now: Stamp) -> bool {
-        self.report.is_some_and(|report| now < report.waits_until)
     }
 
     /// How many times slower than is typical it is; see [`Latency::slowness`].
@@ -202,13 +185,21 @@ impl Member {
     }
 
     /// It served one; with it, it had `in_flight`.
-    pub(super) fn served(&mut self, now: Stamp, in_flight: u32, latency: Nanos, status: u16) {
+    pub(super) fn served(
+        &mut self,
+        now: Stamp,
+        in_flight: u32,
+        latency: Nanos,
+        status: u16,
+        lowering: Lowering,
+    ) {
         // An error that comes at once is not speed: it would attract all requests.
         if status < 500 || latency.0 as f64 > self.latency.rank_ns() {
+            self.by_load.observe(in_flight, latency.0 as f64);
             self.latency.observe(now, latency);
         }
         if self.is_searched() {
-            self.search.completed(now, in_flight);
+            self.search.completed(now, in_flight, lowering);
         }
     }
 
@@ -223,24 +214,9 @@ impl Member {
         self.search.disturbed();
     }
 
-    /// It told its load while it had `in_flight` from this machine.
-    pub(super) fn reported(&mut self, now: Stamp, load: LoadReport, in_flight: u32) {
-        let there = load.running.saturating_add(load.waiting);
-        let run = match self.latency.mean_ns() {
-            Some(ns) if load.threads > 0 => ns / f64::from(load.threads) * f64::from(load.waiting),
-            Some(_) | None => WAITING_MIN.0 as f64,
-        };
-        let lasts = Nanos((run as u64).clamp(WAITING_MIN.0, WAITING_MAX.0));
-        let waits_until = match load.waiting {
-            0 => now,
-            _ => now.plus(lasts),
-        };
-        self.report = Some(Reported {
-            load,
-            at: now,
-            elsewhere: there.saturating_sub(in_flight),
-            waits_until,
-        });
+    /// It told its load.
+    pub(super) fn reported(&mut self, load: LoadReport) {
+        self.report = Some(load);
     }
 
     /// When its limit or its being eligible next changes by time alone, after `now`.
@@ -257,17 +233,10 @@ impl Member {
         });
         // From then on it is warm, and others begin slowly beside it.
         let warm = self.started.map(|started| started.plus(rules.slow_start));
-        let report = self.report.map(|report| report.waits_until);
-        let elsewhere = self
-            .report
-            .filter(|report| report.elsewhere > 0)
-            .map(|report| report.at.plus(ELSEWHERE_LASTS));
         let trial = (!self.health.is_good(now)).then(|| self.health.trial_at());
         [
             ramp,
             warm,
-            report,
-            elsewhere,
             trial,
             self.cap.map(|cap| cap.until),
             self.health.returns_at(),

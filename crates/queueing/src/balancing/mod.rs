@@ -15,6 +15,7 @@ mod group;
 mod health;
 mod hot_loads;
 mod latency;
+mod latency_by_load;
 mod member;
 mod retry;
 mod rules;

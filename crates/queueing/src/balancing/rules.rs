@@ -21,14 +21,15 @@ const UNKNOWN_NS: f64 = 1e12;
 pub(super) struct Candidate {
     pub(super) index: usize,
     pub(super) position: usize,
-    /// Requests that it has, from elsewhere too.
-    pub(super) load: u32,
-    /// What all of them may be at most.
+    /// Requests that it has, and how many it may have.
+    pub(super) in_flight: u32,
     pub(super) limit: u32,
-    /// Those that this machine's counter may be at most.
-    pub(super) own_limit: u32,
+    /// How many it can run, as far as that is known.
+    pub(super) capacity: u32,
     pub(super) weight: u32,
     pub(super) mean_ns: f64,
+    /// The mean with as many requests as it has.
+    pub(super) loaded_ns: f64,
     pub(super) peak_ns: Option<f64>,
     /// 1 and the failures since the last success: each makes a member cost more.
     pub(super) failures: f64,
@@ -44,18 +45,18 @@ impl Candidate {
     /// Requests per weight if it gets this one; failures make each one cost more, or a server that fails at once
     /// would attract all.
     fn share(&self) -> f64 {
-        f64::from(self.load + 1) * self.failures / f64::from(self.weight)
+        f64::from(self.in_flight + 1) * self.failures / f64::from(self.weight)
     }
 
     /// The same as part of its slots; one that is clearly slow counts as so much fuller.
     fn fill(&self) -> f64 {
-        self.share() * self.slowness / f64::from(self.limit)
+        self.share() * self.slowness / f64::from(self.capacity)
     }
 
     fn peak_cost(&self) -> f64 {
         match self.peak_ns {
             Some(ns) => ns * self.share(),
-            None => UNKNOWN_NS * f64::from(self.load),
+            None => UNKNOWN_NS * f64::from(self.in_flight),
         }
     }
 }
@@ -104,7 +105,7 @@ fn by_share(a: &Candidate, b: &Candidate) -> Ordering {
 /// Prequal's hot-cold lexicographic rule: of those that are not hot the one with the least latency, and if all are
 /// hot the one with the fewest requests.
 fn hot_cold(a: &Candidate, b: &Candidate) -> Ordering {
-    let latency = |candidate: &Candidate| candidate.mean_ns * candidate.failures;
+    let latency = |candidate: &Candidate| candidate.loaded_ns * candidate.failures;
     match (a.is_hot, b.is_hot) {
         (false, true) => Ordering::Less,
         (true, false) => Ordering::Greater,
@@ -171,7 +172,7 @@ fn most(candidates: &[Candidate], mut score: impl FnMut(&Candidate) -> f64) -> u
 
 /// Weighted rendezvous hashing: the highest score of a key has it while that member's load is within the bound.
 fn hashed(candidates: &[Candidate], key: u64) -> usize {
-    let load: f64 = candidates.iter().map(|one| f64::from(one.load)).sum();
+    let load: f64 = candidates.iter().map(|one| f64::from(one.in_flight)).sum();
     let weight: f64 = candidates.iter().map(|one| f64::from(one.weight)).sum();
     most(candidates, |candidate| {
         let share = f64::from(candidate.weight) / weight;
@@ -180,7 +181,7 @@ fn hashed(candidates: &[Candidate], key: u64) -> usize {
         let odd = (mixed(candidate.name_hash ^ key) >> 11) | 1;
         let unit = odd as f64 / (1_u64 << 53) as f64;
         let score = f64::from(candidate.weight) / -unit.ln();
-        match f64::from(candidate.load) < bound {
+        match f64::from(candidate.in_flight) < bound {
             true => score,
             // Behind all within the bound, in the same order.
             false => -1.0 / score,

@@ -19,11 +19,11 @@
 use telemetry::{Nanos, Stamp};
 
 /// Where the search begins.
-const FIRST: u32 = 8;
+pub(super) const FIRST: u32 = 8;
 /// Twice the slots are worth it where throughput rises by this part.
 const GAIN_MIN: f64 = 0.15;
 /// Fewer slots are enough where throughput falls by no more than this.
-const LOSS_MAX: f64 = 0.07;
+const LOSS_MAX: f64 = 0.1;
 /// A turn lasts this long, and until so many have completed,
 const TURN_MIN: Nanos = Nanos::from_ms(10);
 const TURN_COMPLETED: u32 = 50;
@@ -32,14 +32,20 @@ const TURN_MAX: Nanos = Nanos::from_secs(4);
 /// Completions at the beginning of a turn that belong to the limit before it, as many as there are slots and so many
 /// at least.
 const SETTLE_MIN: u32 = 4;
-/// Pairs of turns until a comparison is decided: at least, and at most.
-const PAIRS_MIN: u32 = 4;
-const PAIRS_MAX: u32 = 40;
-/// A comparison is decided when its mean is so many standard errors away from the threshold.
-const ERRORS: f64 = 2.0;
+/// Pairs of turns until a comparison is decided: at least for few and for many, and at most. What is undecided then
+/// stays as it is.
+const PAIRS_MIN_FEW: u32 = 4;
+const PAIRS_MIN_MANY: u32 = 2;
+const PAIRS_MAX: u32 = 60;
+/// A comparison is decided when its mean is so many standard errors away from the threshold. It is looked at after each
+/// pair, and few that are too few cost more than many that are too many.
+const ERRORS_FEW: f64 = 3.0;
+const ERRORS_MANY: f64 = 2.0;
+/// The variance of a pair is not taken for less than that of two turns of exponential times.
+const PAIR_VARIANCE_MIN: f64 = 2.0 / TURN_COMPLETED as f64;
 /// How long a limit that was found is kept, at first and at most.
 const HOLD_MIN: Nanos = Nanos::from_secs(10);
-const HOLD_MAX: Nanos = Nanos::from_secs(80);
+const HOLD_MAX: Nanos = Nanos::from_secs(300);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Arm {
@@ -61,6 +67,8 @@ struct Comparison {
     many: u32,
     /// The logarithm of many's rate over few's from which on many are worth it.
     threshold: f64,
+    /// What it is when nothing is found out.
+    otherwise: Arm,
     arm: Arm,
     /// Completions that are still passed over.
     settling: u32,
@@ -76,11 +84,12 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn new(few: u32, many: u32, threshold: f64) -> Comparison {
+    fn new(few: u32, many: u32, threshold: f64, otherwise: Arm) -> Comparison {
         Comparison {
             few,
             many,
             threshold,
+            otherwise,
             arm: Arm::Few,
             settling: few.max(SETTLE_MIN),
             time: Nanos::ZERO,
@@ -146,20 +155,33 @@ impl Comparison {
     }
 
     fn verdict(&self) -> Option<Arm> {
-        if self.pairs < PAIRS_MIN {
-            return None;
-        }
         let over = self.mean - self.threshold;
         let pairs = f64::from(self.pairs);
-        let error = (self.deviations / (pairs - 1.0) / pairs).sqrt();
-        let is_decided = over.abs() > ERRORS * error || self.pairs >= PAIRS_MAX;
-        is_decided.then_some(if over > 0.0 { Arm::Many } else { Arm::Few })
+        let variance = (self.deviations / (pairs - 1.0).max(1.0)).max(PAIR_VARIANCE_MIN);
+        let error = (variance / pairs).sqrt();
+        if self.pairs >= PAIRS_MIN_MANY && over > ERRORS_MANY * error {
+            return Some(Arm::Many);
+        }
+        if self.pairs >= PAIRS_MIN_FEW && over < -ERRORS_FEW * error {
+            return Some(Arm::Few);
+        }
+        (self.pairs >= PAIRS_MAX).then_some(self.otherwise)
     }
+}
+
+/// Whether a server may be tried with fewer slots than it is known to use: one of a group at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lowering {
+    Allowed,
+    /// Another server is tried.
+    NotNow,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stage {
     Compare(Heading, Comparison),
+    /// A comparison with fewer that waits until no other server is tried.
+    Pending(Heading, Comparison),
     /// A limit was found; it is kept until then.
     Rest {
         until: Stamp,
@@ -204,7 +226,7 @@ impl SlotSearch {
     pub(super) fn limit(&self) -> u32 {
         match self.stage {
             Stage::Compare(_, comparison) => comparison.limit(),
-            Stage::Rest { .. } => self.found,
+            Stage::Pending(..) | Stage::Rest { .. } => self.found,
         }
     }
 
@@ -231,13 +253,23 @@ impl SlotSearch {
         }
     }
 
+    /// Whether it is being tried with fewer slots.
+    pub(super) fn is_lowered(&self) -> bool {
+        matches!(self.stage, Stage::Compare(Heading::Down | Heading::Trim, _))
+    }
+
     /// A request was completed; with it `in_flight` were there.
-    pub(super) fn completed(&mut self, now: Stamp, in_flight: u32) {
-        if let Stage::Rest { until } = self.stage
-            && now >= until
-        {
-            self.stage = SlotSearch::up(self.found, self.max);
-            self.span = None;
+    pub(super) fn completed(&mut self, now: Stamp, in_flight: u32, lowering: Lowering) {
+        match (self.stage, lowering) {
+            (Stage::Rest { until }, _) if now >= until => {
+                self.stage = SlotSearch::up(self.found, self.max);
+                self.span = None;
+            }
+            (Stage::Pending(heading, comparison), Lowering::Allowed) => {
+                self.stage = Stage::Compare(heading, comparison);
+                self.span = None;
+            }
+            (Stage::Rest { .. } | Stage::Pending(..) | Stage::Compare(..), _) => {}
         }
         let limit = self.limit();
         let Some(span) = &mut self.span else { return };
@@ -272,9 +304,10 @@ impl SlotSearch {
                 few,
                 many,
                 threshold,
+                otherwise,
                 ..
             } = *comparison;
-            *comparison = Comparison::new(few, many, threshold);
+            *comparison = Comparison::new(few, many, threshold, otherwise);
         }
     }
 
@@ -297,7 +330,10 @@ impl SlotSearch {
         if many > found {
             let growth = f64::from(many) / f64::from(found) - 1.0;
             let threshold = (GAIN_MIN * growth).ln_1p();
-            return Stage::Compare(Heading::Up, Comparison::new(found, many, threshold));
+            return Stage::Compare(
+                Heading::Up,
+                Comparison::new(found, many, threshold, Arm::Few),
+            );
         }
         SlotSearch::down(found).unwrap_or(Stage::Rest {
             until: Stamp::NEVER,
@@ -318,7 +354,8 @@ impl SlotSearch {
 
     fn fewer(heading: Heading, few: u32, found: u32) -> Option<Stage> {
         let threshold = -(-LOSS_MAX).ln_1p();
-        (few > 0).then(|| Stage::Compare(heading, Comparison::new(few, found, threshold)))
+        let comparison = || Comparison::new(few, found, threshold, Arm::Many);
+        (few > 0).then(|| Stage::Pending(heading, comparison()))
     }
 
     fn rest(&mut self, now: Stamp) -> Stage {

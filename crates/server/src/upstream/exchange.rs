@@ -209,7 +209,7 @@ impl UpstreamExchange<'_> {
                 threads: load.threads,
                 queue: load.queue,
             };
-            slot.reported(telemetry::now(), report);
+            slot.reported(report);
         }
     }
 

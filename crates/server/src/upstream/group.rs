@@ -376,10 +376,8 @@ impl UpstreamSlot {
     }
 
     /// What the server says about its load.
-    pub(super) fn reported(&self, now: Stamp, report: LoadReport) {
-        let in_flight = self.group.in_flight.in_flight(self.member);
-        let mut state = self.group.state();
-        state.group.reported(self.member, now, report, in_flight);
+    pub(super) fn reported(&self, report: LoadReport) {
+        self.group.state().group.reported(self.member, report);
     }
 }
 

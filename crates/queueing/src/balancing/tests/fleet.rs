@@ -206,7 +206,7 @@ impl Fleet {
         server.running -= 1;
         let in_flight = self.counters.in_flight(number);
         if server.kind.reports {
-            self.group.reported(number, now, load, in_flight);
+            self.group.reported(number, load);
         }
         let outcome = Outcome::Served {
             latency: now.since(self.requests[request].sent),

@@ -112,8 +112,7 @@ impl Run {
             }
             Event::End { .. } => {}
             Event::Report { number, load } => {
-                let in_flight = self.counters.in_flight(number);
-                self.group.reported(number, self.now, load, in_flight);
+                self.group.reported(number, load);
             }
             Event::Check { number, result } => self.group.checked(number, self.now, result),
             Event::Members { len, first } => {

@@ -198,19 +198,29 @@ fn a_bound_client_waits_for_its_server_and_leaves_a_dead_one() {
 
 #[test]
 fn prequal_avoids_the_hot_and_takes_the_fastest_of_the_cold() {
-    let mut case = Case::of(Rule::Prequal, 3, 100);
+    let mut case = Case::of(Rule::Prequal, 3, 1_000);
     for (member, ms) in [(0, 30), (1, 10), (2, 20)] {
         case.take(member, 20);
         (0..20).for_each(|_| case.end(member, 0, served(ms)));
     }
     assert_eq!(case.at(1), Choice::Taken(1));
-    // Up to 20 at once were seen, so more than 17 are many.
+    // Half have 5 and the others 20 when 64 are looked at: more than 20 are many.
+    case.take(0, 5);
+    case.take(1, 20);
+    case.take(2, 20);
+    for _ in 0..200 {
+        let Choice::Taken(index) = case.at(1) else {
+            panic!("all have slots");
+        };
+        case.counters.release(index);
+    }
+    assert_eq!(case.at(1), Choice::Taken(1));
     case.take(1, 30);
     assert_eq!(case.at(1), Choice::Taken(2));
-    case.take(2, 25);
+    case.take(2, 30);
     assert_eq!(case.at(1), Choice::Taken(0));
+    case.take(0, 30);
     // All are hot: the fewest.
-    case.take(0, 24);
     assert_eq!(case.at(1), Choice::Taken(0));
 }
 
@@ -396,42 +406,29 @@ fn members_stay_come_and_go() {
 }
 
 #[test]
-fn reports_give_slots_and_tell_of_others() {
-    let mut case = Case::new(GroupSettings::default(), members(2, None));
-    assert_eq!(case.slots(0, 0), 8);
+fn slots_follow_a_report_unless_they_are_set() {
+    let settings = vec![member("a", None), member("b", Some(6))];
+    let mut case = Case::new(GroupSettings::default(), settings);
+    assert_eq!((case.slots(0, 0), case.slots(1, 0)), (8, 6));
     let load = LoadReport {
         running: 3,
-        waiting: 0,
+        waiting: 1,
         threads: 4,
         queue: Nanos::ZERO,
     };
-    case.take(0, 1);
-    case.group.reported(0, at_ms(0), load, 1);
-    assert_eq!(case.slots(0, 0), 4);
-    // Two of the four threads are at work for others, and one for this machine.
-    let not_one = Ask {
-        excluded: &[1],
-        ..ask(at_ms(0))
-    };
-    assert_eq!(case.choose(&not_one), Choice::Taken(0));
-    assert_eq!(case.choose(&not_one), Choice::Wait);
-    // What was told a second ago is not believed.
-    let later = Ask {
-        now: at_ms(1_000),
-        ..not_one
-    };
-    assert_eq!(case.choose(&later), Choice::Taken(0));
-    // Requests wait there: none is sent before those have run.
-    let waiting = LoadReport { waiting: 1, ..load };
-    case.group.reported(0, at_ms(2_000), waiting, 4);
-    (0..2).for_each(|_| case.end(0, 2_000, served(1)));
-    let after = |ms| Ask {
-        now: at_ms(ms),
-        ..not_one
-    };
-    assert_eq!(case.choose(&after(2_000)), Choice::Wait);
-    assert_eq!(case.group.next_change(at_ms(2_000)), at_ms(2_001));
-    assert_eq!(case.choose(&after(2_001)), Choice::Taken(0));
+    (0..2).for_each(|member| case.group.reported(member, load));
+    assert_eq!((case.slots(0, 0), case.slots(1, 0)), (4, 6));
+    // A report without threads says nothing about slots.
+    case.group.reported(0, LoadReport { threads: 0, ..load });
+    assert_eq!(case.slots(0, 0), 8);
+    case.group.reported(
+        0,
+        LoadReport {
+            threads: u32::MAX,
+            ..load
+        },
+    );
+    assert_eq!(case.slots(0, 0), 256);
 }
 
 #[test]
@@ -441,10 +438,10 @@ fn a_fast_server_gets_requests_ahead_of_its_threads() {
         threads: 4,
         ..LoadReport::default()
     };
-    case.group.reported(0, at_ms(0), load, 0);
+    case.group.reported(0, load);
     let check = |case: &mut Case, latency_us, expect| {
         let latency = Nanos::from_us(latency_us);
-        for _ in 0..600 {
+        for _ in 0..3_000 {
             case.end(
                 0,
                 0,
