@@ -8,6 +8,7 @@
 
 mod arrival;
 mod engine;
+mod fleet;
 mod laws;
 mod outcome;
 pub mod prediction;
@@ -16,6 +17,9 @@ mod setting;
 
 pub use arrival::{Arrival, Lifetime, LoopSteps};
 pub use engine::{Ending, Policy, Trace, simulate, simulate_traced};
+pub use fleet::{
+    Balance, Fleet, FleetOutcome, FleetServer, Limits, ServerOutcome, Stall, simulate_fleet,
+};
 pub use laws::{ArrivalProcess, LawArrivals, Laws, Rate, Route, Service};
 pub use outcome::{Moment, Outcome, PoolOutcome};
 pub use setting::{Concurrency, Lock, LoopPlan, Pause, PoolPlan, RunsOn, Setting, Sharing};

@@ -51,10 +51,6 @@ pub struct PoolOutcome {
 impl PoolOutcome {
     /// Nothing has come out yet.
     pub(crate) fn new() -> PoolOutcome {
-        let histogram = || {
-            Histogram::new_with_bounds(1, WAIT_MAX_NS, DIGITS)
-                .expect("the bounds are in its bounds")
-        };
         PoolOutcome {
             queue: histogram(),
             total: histogram(),
@@ -80,6 +76,11 @@ impl PoolOutcome {
     pub fn goodput(&self) -> f64 {
         share(self.good as f64, self.arrived as f64)
     }
+}
+
+/// Nothing of times up to a week.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, WAIT_MAX_NS, DIGITS).expect("the bounds are in its bounds")
 }
 
 /// 0 of 0 is 0: what never was is no good either.
