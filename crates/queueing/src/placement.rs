@@ -101,7 +101,12 @@ impl Drivers {
 
     /// Whether they take turns on the processors.
     pub fn share_processors(self) -> bool {
-        self.len > self.processors
+        self.share_processors_with(0)
+    }
+
+    /// Whether they do while so many other threads have something to do.
+    pub fn share_processors_with(self, others: usize) -> bool {
+        self.len + others > self.processors
     }
 }
 
@@ -153,6 +158,20 @@ mod tests {
     use proptest::prelude::*;
 
     const LONG: Nanos = Nanos::from_secs(60);
+
+    #[test]
+    fn one_thread_more_shares_where_each_driver_has_a_processor() {
+        let check = |len, processors, others, expect| {
+            let drivers = Drivers { len, processors };
+            let found = drivers.share_processors_with(others);
+            assert_eq!(found, expect, "{len} + {others} on {processors}");
+        };
+        check(1, 1, 0, false);
+        check(1, 1, 1, true);
+        check(1, 2, 1, false);
+        check(2, 2, 1, true);
+        check(3, 2, 0, true);
+    }
 
     #[test]
     fn few_are_spread_exactly_and_many_with_slack() {

@@ -78,6 +78,11 @@ impl LoopInbox {
         }
     }
 
+    /// Whether the loop runs, or is about to.
+    pub(crate) fn loop_is_awake(&self) -> bool {
+        self.wakeup.is_awake()
+    }
+
     /// Readable once there is something to do after `sleep`.
     pub(crate) fn wakeup(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -117,10 +122,13 @@ mod tests {
         inbox.send(LoopEvent::Room(1));
         assert_eq!(written(&inbox), 0);
         inbox.begin_look(Stamp::ZERO);
+        assert!(inbox.loop_is_awake());
         assert!(inbox.sleep());
+        assert!(!inbox.loop_is_awake());
         for key in 0..3 {
             inbox.send(LoopEvent::ClientGone(key));
         }
+        assert!(inbox.loop_is_awake());
         assert_eq!(written(&inbox), 1);
     }
 

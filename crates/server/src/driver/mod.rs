@@ -436,11 +436,17 @@ impl Driver {
                 pool.rest(REST_MAX);
             }
         }
-        // A sleeping driver is woken by the next packet, in the middle of a sibling's turn. One that lets its
-        // siblings go first finds all that came meanwhile, without a wake-up.
-        if self.has_neighbours.get() {
+        // A sleeping driver is woken by the next packet, in the middle of the turn of a sibling or of an event loop. One
+        // that lets them go first finds all that came meanwhile, without a wake-up.
+        if self.has_neighbours.get() || self.runs_beside_loop() {
             rustix::thread::sched_yield();
         }
+    }
+
+    /// Whether an event loop that has something to do may run on the same processor.
+    fn runs_beside_loop(&self) -> bool {
+        let shares = self.shared.drivers.share_processors_with(1);
+        shares && self.shared.pools.iter().any(|pool| pool.has_awake_loop())
     }
 
     /// Hands what is in the outboxes to the pools.

@@ -579,6 +579,11 @@ impl Pool {
         self.inbox.get().is_some()
     }
 
+    /// Whether it has an event loop that runs, or is about to.
+    pub(crate) fn has_awake_loop(&self) -> bool {
+        self.inbox.get().is_some_and(|inbox| inbox.loop_is_awake())
+    }
+
     /// Has its event loop, where it has one, end all that is inside.
     pub(crate) fn cancel_all(&self) {
         if let Some(inbox) = self.inbox.get() {
