@@ -9,7 +9,7 @@ import subprocess
 from lab import cpu, generator, measure, servers
 from lab.asgi import broadcast
 from lab.generator import Counted
-from lab.scenario import MILEPOST, Bar, By, Ground, Row, Sample, Scenario, Start
+from lab.scenario import MILEPOST, Bar, By, Ground, Row, Sample, Scenario, Start, Take
 from lab.servers import Place
 from lab.toolbox import Toolbox
 
@@ -78,19 +78,34 @@ def _hop() -> Scenario:
         )
 
     def pingpong(row: Row, box: Toolbox, ground: Ground) -> Sample:
-        command = [box.programs["pingpong"], str(HOPS), str(PAUSE_US)]
-        pinned = ["taskset", "--cpu-list", str(ground.server_core), *command]
-        done = subprocess.run(pinned, capture_output=True, text=True, check=True)
-        return Sample({"queue_p50_us": int(done.stdout) / 1e3}, 0.0)
+        return _printed([box.programs["pingpong"]], ground)
 
-    names = {loop: f"{MILEPOST} {loop}" for loop in ("asyncio", "uvloop")}
+    def bare(loop: str, what: str) -> Take:
+        program = str(servers.APPS / "loop_hop.py")
+        return lambda row, box, ground: _printed([box.command("python"), program, loop, what], ground)
+
+    loops = ("asyncio", "uvloop")
+    names = {loop: f"{MILEPOST} {loop}" for loop in loops}
     rows = (
         *(Row(name, MILEPOST, milepost(loop), take=_queue) for loop, name in names.items()),
         Row("pingpong", "pingpong", milepost("asyncio"), take=pingpong),
+        # What the loops of Python take for the same without a server: no server can take less for a task.
+        *(
+            Row(f"bare {what} {loop}", "pingpong", milepost(loop), take=bare(loop, what))
+            for what in ("callback", "task")
+            for loop in loops
+        ),
     )
     bars = tuple(Bar("queue_p50_us", name, "pingpong", at_most=2.0) for name in names.values())
     title = "idle: request complete to first step, beside a round trip of two threads over eventfds"
     return Scenario("hop", title, rows, bars)
+
+
+def _printed(command: list[str], ground: Ground) -> Sample:
+    """Of a program that prints the median of so many hops in nanoseconds."""
+    pinned = ["taskset", "--cpu-list", str(ground.server_core), *command, str(HOPS), str(PAUSE_US)]
+    done = subprocess.run(pinned, capture_output=True, text=True, check=True)
+    return Sample({"queue_p50_us": int(done.stdout) / 1e3}, 0.0)
 
 
 def _queue(row: Row, box: Toolbox, ground: Ground) -> Sample:
