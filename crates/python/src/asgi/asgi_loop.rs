@@ -3,10 +3,8 @@
 //! One reader callback (`look`) does all of it, bounded by a budget, so that the callbacks of the application are not
 //! starved. Runs on the thread of the loop alone; no lock is held while Python code runs.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use config::typed::{AsgiConfig, Level, WebSocketConfig};
 use http::websocket::{Handshake, HandshakeFault, MessageKind};
@@ -22,12 +20,16 @@ use telemetry::{Nanos, Stamp};
 
 use super::application::StartedApplications;
 use super::awaitable::Sent;
+use super::kept_messages::KeptMessages;
 use super::loop_calls::LoopCalls;
-use super::protocol::{ProtocolKind, Unended};
+use super::protocol::ProtocolKind;
 use super::request_task::RequestTask;
+use super::request_tasks::RequestTasks;
 use super::selector;
+use super::slow_look::SlowLook;
 use super::step_meter::OverlongStep;
 use super::step_watch::StepWatch;
+use super::task_deadlines::TaskDeadlines;
 use crate::trace;
 
 /// Exchanges that begin in one look.
@@ -36,9 +38,6 @@ const BEGUN_LEN_MAX: usize = 32;
 const LOOK_MAX: Nanos = Nanos(1_000_000);
 /// How often the threads of the application are counted.
 const THREADS_LOOK: Nanos = Nanos(1_000_000_000);
-/// How often the loop looks for slow requests, at most and at least.
-const SLOW_LOOK_MIN: Duration = Duration::from_millis(20);
-const SLOW_LOOK_MAX: Duration = Duration::from_secs(1);
 /// After such a time the loop looks again for room in a log, or whether it keeps up.
 const LOOK_DELAY: Nanos = Nanos(10_000_000);
 
@@ -51,7 +50,9 @@ pub(super) struct AsgiLoop {
     pub(super) config: AsgiConfig,
     worker: Mutex<LoopWorker>,
     calls: LoopCalls,
-    tasks: Mutex<HashMap<u64, Py<RequestTask>>>,
+    tasks: Arc<RequestTasks>,
+    /// When tasks are to end that do not end by themselves.
+    pub(super) deadlines: Py<TaskDeadlines>,
     /// The last step that has blocked the loop for long.
     overlong: Mutex<Option<OverlongStep>>,
     look: Mutex<LookState>,
@@ -62,18 +63,7 @@ pub(super) struct AsgiLoop {
     thread: u64,
     /// The request of which a step runs; 0: none does.
     stepping: AtomicU64,
-    flush: Mutex<FlushState>,
-}
-
-/// Messages that leave together at the end of a turn of the loop.
-#[derive(Default)]
-struct FlushState {
-    /// Number of the turn.
-    turn: u64,
-    /// Connections that have such messages.
-    channels: Vec<Arc<WebSocketChannel>>,
-    /// `flush` will be called.
-    is_due: bool,
+    kept: KeptMessages,
 }
 
 #[derive(Default)]
@@ -86,8 +76,6 @@ struct LookState {
     is_full: bool,
     /// No exchange will come any more.
     is_closed: bool,
-    /// The process is about to end.
-    is_draining: bool,
     /// The loop looks whenever it selects.
     is_selecting: bool,
     /// When the threads of the application were counted last.
@@ -118,14 +106,20 @@ impl AsgiLoop {
         watch: Option<Arc<StepWatch>>,
     ) -> PyResult<Self> {
         let py = event_loop.py();
+        let calls = LoopCalls::new(event_loop)?;
+        let tasks: Arc<RequestTasks> = Arc::default();
+        let call_later = calls.call_later.clone_ref(py);
+        let websocket_config = worker.websocket_config();
+        let deadlines = TaskDeadlines::new(Arc::clone(&tasks), call_later, websocket_config);
         Ok(Self {
             applications,
             loader: worker.loader(),
-            websocket_config: worker.websocket_config(),
+            websocket_config,
             config,
             worker: Mutex::new(worker),
-            calls: LoopCalls::new(event_loop)?,
-            tasks: Mutex::default(),
+            calls,
+            deadlines: Py::new(py, deadlines)?,
+            tasks,
             overlong: Mutex::default(),
             look: Mutex::default(),
             sent: Py::new(py, Sent)?,
@@ -135,7 +129,7 @@ impl AsgiLoop {
                 .call_method0("get_ident")?
                 .extract()?,
             stepping: AtomicU64::new(0),
-            flush: Mutex::default(),
+            kept: KeptMessages::default(),
         })
     }
 
@@ -171,22 +165,21 @@ impl AsgiLoop {
     ) -> Result<MessageSent, SendFault> {
         let stepping = self.stepping.load(Ordering::Relaxed);
         let is_others = stepping != 0 && stepping != channel.key();
-        let turn = is_others.then(|| locked(&self.flush).turn);
+        let turn = is_others.then(|| self.kept.turn());
         let sent = channel.send(kind, payload, turn)?;
         if sent == MessageSent::Kept {
-            locked(&self.flush).channels.push(Arc::clone(channel));
+            self.kept.keep(channel);
         }
         Ok(sent)
     }
 
     /// Has the messages leave that were kept, behind what is ready now.
     pub(super) fn flush_later(&self, this: &Bound<'_, Self>) -> PyResult<()> {
+        // A selector of ours ends each turn itself.
         let is_selecting = locked(&self.look).is_selecting;
-        let mut flush = locked(&self.flush);
-        if flush.channels.is_empty() || is_selecting || std::mem::replace(&mut flush.is_due, true) {
+        if is_selecting || !self.kept.take_end_due() {
             return Ok(());
         }
-        drop(flush);
         let py = this.py();
         let end_turn = this.getattr(intern!(py, "end_turn"))?;
         self.calls.call_soon.bind(py).call1((end_turn,)).map(drop)
@@ -216,7 +209,7 @@ impl AsgiLoop {
         since: Stamp,
         is_running: bool,
     ) {
-        let task = key.and_then(|key| self.task(py, key));
+        let task = key.and_then(|key| self.tasks.get(py, key));
         let name = task.and_then(|task| task.get().name());
         let place = match (is_running, key) {
             (true, _) => {
@@ -243,7 +236,7 @@ impl AsgiLoop {
         key: u64,
         place: ProtocolKind,
     ) -> PyResult<()> {
-        let ended = locked(&self.tasks).remove(&key);
+        let ended = self.tasks.remove(key);
         match place {
             ProtocolKind::Http => self.worker().leave(),
             ProtocolKind::WebSocket => self.worker().leave_websocket(),
@@ -301,7 +294,7 @@ impl AsgiLoop {
             let mut look = locked(&self.look);
             (look.is_due, look.is_full, look.is_closed) = (false, false, false);
         }
-        locked(&self.flush).turn += 1;
+        self.kept.begin_turn();
         let mut events = Vec::new();
         {
             let mut worker = self.worker();
@@ -370,33 +363,6 @@ impl AsgiLoop {
         unreachable!("a look begins a bounded number of exchanges");
     }
 
-    /// Logs the requests that have become slow since the last look, with where they wait. The loop is not in a step now:
-    /// all of them wait.
-    fn look_for_slow(&self, py: Python<'_>, limit: Nanos) {
-        let now = telemetry::now();
-        let all: Vec<_> = {
-            let tasks = locked(&self.tasks);
-            let slow = tasks
-                .values()
-                .filter_map(|task| Some((task.clone_ref(py), task.get().slow(now, limit)?)));
-            slow.collect()
-        };
-        for (task, slow) in all {
-            let (name, facts) = slow;
-            let place = match super::awaits(task.bind(py)) {
-                Ok(frames) if !frames.is_empty() => {
-                    format!(
-                        "Stack of its awaits (most recent call last):\n{}",
-                        frames.trim_end()
-                    )
-                }
-                _ => "no stack".to_owned(),
-            };
-            let text = format!("{name}: slow: {facts}; {place}");
-            self.worker().error_output().log(Level::Warning, &text);
-        }
-    }
-
     /// Has the threads counted that the application uses, now and then. Whether it was time for that.
     fn count_threads(&self, this: &Bound<'_, Self>, now: Stamp) -> PyResult<bool> {
         let py = this.py();
@@ -420,64 +386,6 @@ impl AsgiLoop {
         })
     }
 
-    /// The task of an exchange that is inside.
-    fn task(&self, py: Python<'_>, key: u64) -> Option<Py<RequestTask>> {
-        locked(&self.tasks).get(&key).map(|task| task.clone_ref(py))
-    }
-
-    /// Has responses without an end of their own end, spread over the time that there is for it, and WebSocket handshakes
-    /// that are not answered soon.
-    fn drain(&self, this: &Bound<'_, Self>) -> PyResult<()> {
-        if std::mem::replace(&mut locked(&self.look).is_draining, true) {
-            // Each pool says so.
-            return Ok(());
-        }
-        let unended: Vec<(u64, Unended)> = {
-            let tasks = locked(&self.tasks);
-            let unended = tasks.iter();
-            let unended = unended.filter_map(|(key, task)| Some((*key, task.get().unended()?)));
-            unended.collect()
-        };
-        let is_stream = |(_, what): &&(u64, Unended)| *what == Unended::Stream;
-        let streams_len = unended.iter().filter(is_stream).count();
-        let step_secs = self.websocket_config.drain.as_secs_f64() / streams_len.max(1) as f64;
-        let mut delay_secs = 0.0;
-        for (key, what) in unended {
-            match what {
-                Unended::Stream => {
-                    self.end_task_later(this, key, delay_secs)?;
-                    delay_secs += step_secs;
-                }
-                Unended::Handshake => self.end_handshake_later(this, key)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Has a handshake refused while the process drains, unless the application answers it before. It has the time that
-    /// it would have to end.
-    fn end_handshake_later(&self, this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
-        let config = &self.websocket_config;
-        let delay = config.close_timeout.min(config.drain);
-        self.end_task_later(this, key, delay.as_secs_f64())
-    }
-
-    /// Has a task cancelled after such a time, unless its response is complete by then.
-    pub(super) fn cancel_later(this: &Bound<'_, Self>, key: u64, delay: Nanos) -> PyResult<()> {
-        let py = this.py();
-        let cancel = this.getattr(intern!(py, "cancel_unanswered"))?;
-        let call_later = this.get().calls.call_later.bind(py);
-        let arguments = (delay.as_secs_f64(), cancel, key);
-        call_later.call1(arguments).map(drop)
-    }
-
-    fn end_task_later(&self, this: &Bound<'_, Self>, key: u64, secs: f64) -> PyResult<()> {
-        let py = this.py();
-        let end = this.getattr(intern!(py, "end_task"))?;
-        let call_later = self.calls.call_later.bind(py);
-        call_later.call1((secs, end, key)).map(drop)
-    }
-
     fn give(&self, this: &Bound<'_, Self>, event: LoopEvent) -> PyResult<()> {
         let py = this.py();
         let key = match &event {
@@ -488,19 +396,16 @@ impl AsgiLoop {
             | LoopEvent::Opened(key, _)
             | LoopEvent::Message(key)
             | LoopEvent::Cancel(key) => *key,
-            LoopEvent::Drain => return self.drain(this),
+            LoopEvent::Drain => return TaskDeadlines::drain(self.deadlines.bind(py)),
             LoopEvent::CancelAll => {
-                let all: Vec<_> = locked(&self.tasks)
-                    .values()
-                    .map(|task| task.clone_ref(py))
-                    .collect();
-                return all.into_iter().try_for_each(|task| {
+                let all = self.tasks.select(py, |_| Some(()));
+                return all.into_iter().try_for_each(|(task, ())| {
                     RequestTask::happened(task.bind(py), LoopEvent::CancelAll)
                 });
             }
         };
         // One that has ended meanwhile needs no event.
-        match self.task(py, key) {
+        match self.tasks.get(py, key) {
             Some(task) => RequestTask::happened(task.bind(py), event),
             None => Ok(()),
         }
@@ -553,12 +458,12 @@ impl AsgiLoop {
             task.set_disconnect_cancel(disconnect_cancel);
         }
         let request = Bound::new(py, task)?;
-        locked(&self.tasks).insert(key, request.clone().unbind());
+        self.tasks.insert(request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {
             Ok(task) => {
                 RequestTask::set_task(&request, &task)?;
-                if kind == ProtocolKind::WebSocket && locked(&self.look).is_draining {
-                    self.end_handshake_later(this, key)?;
+                if kind == ProtocolKind::WebSocket {
+                    TaskDeadlines::handshake_begun(self.deadlines.bind(py), key)?;
                 }
             }
             Err(error) => {
@@ -588,14 +493,7 @@ impl AsgiLoop {
 
     /// Messages that were kept in this turn leave.
     fn end_turn(&self) {
-        let channels = {
-            let mut flush = locked(&self.flush);
-            (flush.turn, flush.is_due) = (flush.turn + 1, false);
-            std::mem::take(&mut flush.channels)
-        };
-        for channel in channels {
-            channel.flush();
-        }
+        self.kept.end_turn();
     }
 
     /// The log may have room, or the loop keep up.
@@ -604,52 +502,18 @@ impl AsgiLoop {
         this.get().look_now(this)
     }
 
-    /// A response without an end of its own is to end, or a handshake without an answer: the application hears that the
-    /// client is gone, and is cancelled if it does not end by itself.
-    fn end_task(this: &Bound<'_, Self>, key: u64) -> PyResult<()> {
-        let py = this.py();
-        let own = this.get();
-        let Some(task) = own.task(py, key) else {
-            return Ok(());
-        };
-        if task.get().drain(py)? {
-            let timeout_secs = own.websocket_config.close_timeout.as_secs_f64();
-            let cancel = this.getattr(intern!(py, "cancel_task"))?;
-            let call_later = own.calls.call_later.bind(py);
-            call_later.call1((timeout_secs, cancel, key))?;
-        }
-        Ok(())
-    }
-
     /// Has requests logged that run for longer than `slow_request`, from now on.
-    fn watch_slow(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (own, py) = (this.get(), this.py());
-        let limit = own.worker().slow_request();
+    fn watch_slow(&self, py: Python<'_>) -> PyResult<()> {
+        let (limit, output) = {
+            let worker = self.worker();
+            (worker.slow_request(), worker.error_output())
+        };
         let Some(limit) = limit else {
             return Ok(());
         };
-        own.look_for_slow(py, limit);
-        // So late may a line come: a quarter of the time, at most a second.
-        let delay = Duration::from_nanos(limit.0 / 4).clamp(SLOW_LOOK_MIN, SLOW_LOOK_MAX);
-        let watch = this.getattr(intern!(py, "watch_slow"))?;
-        let call_later = own.calls.call_later.bind(py);
-        call_later.call1((delay.as_secs_f64(), watch)).map(drop)
-    }
-
-    /// The application has had its time to end.
-    fn cancel_task(&self, py: Python<'_>, key: u64) -> PyResult<()> {
-        match self.task(py, key) {
-            Some(task) => task.get().cancel(py),
-            None => Ok(()),
-        }
-    }
-
-    /// The client has been gone for as long as an application may go on for it.
-    fn cancel_unanswered(&self, py: Python<'_>, key: u64) -> PyResult<()> {
-        match self.task(py, key) {
-            Some(task) if !task.get().is_answered() => task.get().cancel(py),
-            _ => Ok(()),
-        }
+        let call_later = self.calls.call_later.clone_ref(py);
+        let look = SlowLook::new(Arc::clone(&self.tasks), call_later, output, limit);
+        SlowLook::look(&Bound::new(py, look)?)
     }
 
     /// Threads that the application uses, of anyio and of the executor: those at work or there, most, and what waits.

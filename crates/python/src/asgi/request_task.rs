@@ -23,6 +23,7 @@ use super::awaitable::{Awaited, Step, Wait, advance};
 use super::http_request::{Sending, TaskEnd};
 use super::protocol::{Protocol, ProtocolKind, Unended};
 use super::step_meter::{OverlongStep, StepMeter};
+use super::task_deadlines::TaskDeadlines;
 use super::websocket_connection::NotTaken;
 use crate::wsgi::type_name;
 use crate::{fork, trace};
@@ -96,6 +97,11 @@ impl RequestTask {
                 sender: None,
             }),
         }
+    }
+
+    /// That of its exchange.
+    pub(super) fn key(&self) -> u64 {
+        self.key
     }
 
     fn state(&self) -> MutexGuard<'_, TaskState> {
@@ -191,7 +197,8 @@ impl RequestTask {
                 let delay = state.disconnect_cancel.take();
                 drop(state);
                 if let Some(delay) = delay {
-                    AsgiLoop::cancel_later(own.event_loop.bind(py), own.key, delay)?;
+                    let deadlines = own.event_loop.get().deadlines.bind(py);
+                    TaskDeadlines::cancel_later(deadlines, own.key, delay)?;
                 }
                 return waiting.into_iter().try_for_each(|one| wake(py, one));
             }
