@@ -3,10 +3,48 @@
 //! Takes a template that the configuration has checked, and a request; writes the value. What a client chooses is in it:
 //! whatever is no visible ASCII is percent-encoded, so that it stays one value of one line.
 
-use config::typed::{FieldTemplate, RequestFact, TemplatePart};
+use config::typed::{
+    Config, FieldChanges, FieldTemplate, RequestFact, RouteSettings, TemplatePart,
+};
 use http::{BasicCredentials, HeadView};
 
 use crate::exchange::{Ends, ExchangeRecord};
+
+/// What routes change of headers, by the index of the route; empty where none does.
+#[derive(Default)]
+pub(crate) struct RouteChanges(Vec<(u16, FieldChanges)>);
+
+impl RouteChanges {
+    /// Of requests on their way to upstreams.
+    pub(crate) fn of_requests(config: &Config) -> Self {
+        Self::new(config, |settings| &settings.request_headers)
+    }
+
+    /// Of responses.
+    pub(crate) fn of_responses(config: &Config) -> Self {
+        Self::new(config, |settings| &settings.response_headers)
+    }
+
+    fn new(config: &Config, of: fn(&RouteSettings) -> &FieldChanges) -> Self {
+        let changes = config.numbered_routes().filter_map(|(index, route)| {
+            let changes = of(&route.settings);
+            (!changes.is_empty()).then(|| (index, changes.clone()))
+        });
+        Self(changes.collect())
+    }
+
+    /// Whether no route changes anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What a route changes.
+    pub(crate) fn of(&self, route: u16) -> Option<&FieldChanges> {
+        let mut changes = self.0.iter();
+        let (_, changes) = changes.find(|(index, _)| *index == route)?;
+        Some(changes)
+    }
+}
 
 /// What is known of a request.
 #[derive(Clone, Copy)]
@@ -18,8 +56,20 @@ pub(crate) struct RequestFacts<'a> {
 }
 
 impl RequestFacts<'_> {
+    /// The fields that are set, with their values.
+    pub(crate) fn set<'c>(&self, changes: &'c FieldChanges) -> Vec<(&'c [u8], Vec<u8>)> {
+        let value = |template| {
+            let mut value = Vec::new();
+            self.write(template, &mut value);
+            value
+        };
+        let set = changes.set.iter();
+        set.map(|(name, template)| (name.as_bytes(), value(template)))
+            .collect()
+    }
+
     /// Appends the value.
-    pub(crate) fn write(&self, template: &FieldTemplate, out: &mut Vec<u8>) {
+    fn write(&self, template: &FieldTemplate, out: &mut Vec<u8>) {
         for part in &template.0 {
             match part {
                 TemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),

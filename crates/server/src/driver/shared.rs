@@ -16,6 +16,7 @@ use crate::blocking_pool::BlockingPool;
 use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::exchange::Ids;
+use crate::field_template::RouteChanges;
 use crate::guards::Guards;
 use crate::pages::Pages;
 use crate::pool::Pool;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) drivers: Drivers,
     pub(crate) service: Service,
     pub(crate) guards: Arc<Guards>,
+    /// What routes change of headers on their way to upstreams.
+    pub(crate) request_changes: RouteChanges,
     /// Challenges of certificate authorities.
     pub(crate) challenges: Arc<ChallengeAnswers>,
     /// By their index; none without a handler.

@@ -11,8 +11,8 @@ use telemetry::{Nanos, Phases, Stamp};
 use super::content_encoding::{self, Treatment};
 use super::sink::{Encoding, ResponseHead};
 use crate::exchange::ExchangeRecord;
-use crate::field_template::RequestFacts;
-use config::typed::{Config, FieldChanges, Rate};
+use crate::field_template::{RequestFacts, RouteChanges};
+use config::typed::{Config, Rate};
 
 const HSTS: &[u8] = b"Strict-Transport-Security";
 
@@ -48,10 +48,9 @@ pub(super) struct HeadWriter {
     /// `Strict-Transport-Security`; none where it is off.
     hsts: FieldLines,
     is_https: bool,
-    /// What routes change, by their index; empty where none does.
-    changes: Vec<(u16, FieldChanges)>,
-    /// Its place among them, where the route of the exchange changes anything.
-    change: Option<usize>,
+    changes: RouteChanges,
+    /// The route of the exchange, where it changes anything.
+    changing_route: Option<u16>,
     /// What that route sets.
     set: FieldLines,
     /// Used again from response to response.
@@ -81,12 +80,8 @@ impl HeadWriter {
         if let Some(value) = &config.headers.hsts {
             hsts.push(HSTS, value.value().as_bytes());
         }
-        let changes = config.numbered_routes().filter_map(|(index, route)| {
-            let changes = &route.settings.response_headers;
-            (!changes.is_empty()).then(|| (index, changes.clone()))
-        });
         Self {
-            changes: changes.collect(),
+            changes: RouteChanges::of_responses(config),
             hsts,
             has_timing: config.headers.server_timing,
             server,
@@ -119,18 +114,16 @@ impl HeadWriter {
     #[cold]
     fn prepare_changes(&mut self, record: &ExchangeRecord, head: HeadView<'_>) {
         self.set.clear();
-        let mut changes = self.changes.iter();
-        self.change = changes.position(|(route, _)| *route == record.route);
-        let Some(index) = self.change else { return };
+        let changes = self.changes.of(record.route);
+        self.changing_route = changes.map(|_| record.route);
+        let Some(changes) = changes else { return };
         let facts = RequestFacts {
             head,
             record,
             ends: None,
         };
-        for (name, template) in &self.changes[index].1.set {
-            let mut value = Vec::new();
-            facts.write(template, &mut value);
-            self.set.push(name.as_bytes(), &value);
+        for (name, value) in facts.set(changes) {
+            self.set.push(name, &value);
         }
     }
 
@@ -223,8 +216,7 @@ impl HeadWriter {
         if !self.declared.server {
             self.lines.append(&self.server);
         }
-        if let Some(index) = self.change {
-            let changes = &self.changes[index].1;
+        if let Some(changes) = self.changing_route.and_then(|route| self.changes.of(route)) {
             self.lines.retain(|name, _| !changes.replaces(name));
             self.lines.append(&self.set);
         }

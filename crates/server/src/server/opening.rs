@@ -19,6 +19,7 @@ use crate::challenges::ChallengeAnswers;
 use crate::client_limit::ClientLimit;
 use crate::driver::{Mailbox, ServingState, Shared};
 use crate::exchange::Ids;
+use crate::field_template::RouteChanges;
 use crate::guards::Guards;
 use crate::handler::Handler;
 use crate::pages::Pages;
@@ -111,6 +112,7 @@ impl OpenedParts {
         Shared {
             service: Service::new(config, slow, Arc::clone(&challenges)),
             guards: Arc::clone(&self.guards),
+            request_changes: RouteChanges::of_requests(config),
             challenges,
             pools,
             is_loaded: handlers.iter().all(|handler| handler.is_loaded()),

@@ -27,6 +27,7 @@ use super::relay::{Relay, Relayed};
 use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
+use crate::field_template::RequestFacts;
 use crate::pool::Assignment;
 
 /// A try that gave no whole response.
@@ -280,6 +281,20 @@ impl UpstreamExchange<'_> {
         let (head, ends) = (exchange.head(), &*exchange.ends);
         let asked = head.authority().unwrap_or_default();
         let upstream = self.own.authority(slot.endpoint.server);
+        let route = exchange.record.route;
+        let changes = self.driver.shared.request_changes.of(route);
+        let facts = RequestFacts {
+            head,
+            record: &exchange.record,
+            ends: Some(ends),
+        };
+        let set = changes.map_or_else(Vec::new, |changes| facts.set(changes));
+        let set: Vec<(&[u8], &[u8])> = set
+            .iter()
+            .map(|(name, value)| (*name, &value[..]))
+            .collect();
+        let removed = changes.map_or(&[][..], |changes| &changes.removed);
+        let removed: Vec<&[u8]> = removed.iter().map(String::as_bytes).collect();
         let request = UpstreamRequest {
             head,
             rewritten: exchange.rewritten.as_deref(),
@@ -298,8 +313,8 @@ impl UpstreamExchange<'_> {
                 host: ends.host.as_deref().map_or(asked, str::as_bytes),
                 prefix: ends.prefix.as_bytes(),
             },
-            set: &[],
-            removed: &[],
+            set: &set,
+            removed: &removed,
             upgrade: None,
         };
         let mut written = Vec::new();
