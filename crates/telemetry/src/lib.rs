@@ -13,6 +13,7 @@ mod loop_facts;
 mod nearest;
 mod path;
 mod percentile;
+mod phases;
 mod reading;
 mod record;
 mod stream_facts;
@@ -29,13 +30,12 @@ pub use loop_facts::LoopFacts;
 pub use nearest::nearest;
 pub use path::{folded_segment, push_folded};
 pub use percentile::{nearest_rank, share_of_rank};
+pub use phases::{PerPhase, PhaseHistograms, Phases, Spans};
 pub use reading::{
     KnownLoop, KnownQueued, KnownSpans, KnownUpstream, KnownWebSocket, Line, LineForm, Pattern,
     PatternFault, Reader,
 };
-pub use record::{
-    Ending, NO_POOL, PerPhase, PhaseHistograms, Phases, Queued, Record, Spans, made_id,
-};
+pub use record::{Ending, NO_POOL, Queued, Record, made_id};
 pub use stream_facts::{ResetBy, StreamFacts};
 pub use text::{
     Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,

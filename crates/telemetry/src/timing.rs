@@ -3,7 +3,7 @@
 //! Takes the stamps that have passed, appends to the head that is being written. Nothing that a
 //! client sent gets into it.
 
-use crate::record::{Phases, WholeMicros};
+use crate::phases::{Phases, WholeMicros};
 use crate::text::digits;
 use crate::{Spans, Stamp};
 

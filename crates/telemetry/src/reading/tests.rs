@@ -251,7 +251,7 @@ fn check_agents(line: &Line<'_>, record: &Record<'_>) {
 
 fn check_spans(line: &Line<'_>, record: &Record<'_>) {
     let run = record.phases.spans();
-    let us = crate::record::WholeMicros::of(&run);
+    let us = crate::phases::WholeMicros::of(&run);
     let KnownSpans {
         receive,
         queue,
@@ -462,7 +462,7 @@ proptest! {
                     check_names(&line, &record);
                 }
                 Form::NaviServer => {
-                    let us = crate::record::WholeMicros::of(&record.phases.spans());
+                    let us = crate::phases::WholeMicros::of(&record.phases.spans());
                     prop_assert_eq!(line.form, LineForm::NaviServer);
                     prop_assert_eq!(line.spans.total, Some(Nanos(us.total * 1_000)));
                     prop_assert_eq!(line.spans.run, Some(Nanos((us.run + us.send) * 1_000)));

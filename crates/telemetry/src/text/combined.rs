@@ -7,8 +7,8 @@ use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
 use super::escape::{or_dash, push_bare, push_quoted};
 use super::names::Known;
+use crate::phases::WholeMicros;
 use crate::record::NO_POOL;
-use crate::record::WholeMicros;
 use crate::{Ending, LoopFacts, Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
 
 /// Appends `PEER - USER [time] "METHOD TARGET VERSION" STATUS BYTES`.

@@ -6,7 +6,7 @@ use super::escape::{push_listed, push_quoted};
 use super::field::Field;
 use super::names::Known;
 use super::template::{Part, Place, Template};
-use crate::record::WholeMicros;
+use crate::phases::WholeMicros;
 use crate::{LoopFacts, Nanos, Queued, Record, ResetBy, TlsRecord, WebSocketFacts};
 
 /// The texts of a second, in both forms.

@@ -7,7 +7,7 @@ use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
 use super::escape::push_json;
 use super::names::Known;
-use crate::record::WholeMicros;
+use crate::phases::WholeMicros;
 use crate::{LoopFacts, Queued, Record, ResetBy, StreamFacts, TlsRecord, WebSocketFacts};
 
 /// Appends the object of `record`; the names are escaped already.
