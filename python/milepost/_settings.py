@@ -322,3 +322,7 @@ class Settings(TypedDict, total=False):
     """Path at which the server answers 200 without the application, or off."""
     ready_path: Text
     """Path at which the server answers 200 if it can serve requests, or off."""
+    load_report: Literal["trusted", "off"]
+    """Load of the server in responses to trusted_proxies: trusted or off."""
+    load_path: Text
+    """Path that answers with the load of the server as JSON, or off."""

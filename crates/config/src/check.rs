@@ -210,6 +210,7 @@ impl Check<'_> {
             ("status_path", &config.status_path),
             ("health_path", &config.health_path),
             ("ready_path", &config.ready_path),
+            ("load_path", &config.load_path),
         ];
         for (index, (key, path)) in paths.iter().enumerate() {
             // Only the ones before it, so that each pair is named once.

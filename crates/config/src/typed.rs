@@ -139,6 +139,8 @@ defaults! {
         pub health_path: Option<String>,
         /// The path that is answered with 200 while requests can be served, else with 503.
         pub ready_path: Option<String>,
+        /// Path that answers with the load as JSON; nothing by default.
+        pub load_path: Option<String>,
         /// How files are found, sent and described.
         pub file_serving: FileServing,
         /// Compression of the application's replies.
@@ -535,6 +537,15 @@ defaults! {
     }
 }
 
+/// Which responses tell the server's load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadReports {
+    /// Those to trusted proxies that describe their clients.
+    Trusted,
+    /// None.
+    Off,
+}
+
 defaults! {
     /// Reply headers that the server adds.
     #[derive(Clone, Debug)]
@@ -543,6 +554,8 @@ defaults! {
         pub server: String = "milepost".to_owned(),
         /// `Server-Timing` with the phases that have passed.
         pub server_timing: bool,
+        /// `endpoint-load-metrics`.
+        pub load_report: LoadReports = LoadReports::Trusted,
         /// `Strict-Transport-Security` of responses over HTTPS.
         pub hsts: Option<Hsts>,
     }

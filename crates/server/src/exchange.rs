@@ -94,6 +94,8 @@ pub struct ExchangeRecord {
     pub is_https: bool,
     /// The user whom the client names has shown its password (`basic_auth`).
     pub has_user: bool,
+    /// A trusted proxy has passed it on, and has described its client.
+    pub is_forwarded: bool,
     /// Bytes of head and body received.
     pub request_bytes: u64,
     /// Status of the response; 0 when there was none.

@@ -38,6 +38,7 @@ mod queue;
 
 mod upstream;
 
+mod load_report;
 mod loop_inbox;
 mod loop_load;
 mod loop_wakeup;

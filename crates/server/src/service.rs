@@ -72,6 +72,8 @@ pub(crate) enum Probe {
     Health,
     /// Whether it can serve requests.
     Ready,
+    /// How much it has to do.
+    Load,
 }
 
 /// Where a request goes.
@@ -247,8 +249,10 @@ impl Router {
         prefixes.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
         let health = config.health_path.clone();
         let ready = config.ready_path.clone();
+        let load = config.load_path.clone();
         let probes = (health.map(|path| (path, Probe::Health)).into_iter())
             .chain(ready.map(|path| (path, Probe::Ready)))
+            .chain(load.map(|path| (path, Probe::Load)))
             .collect();
         let pools = config.numbered_routes();
         let pools = pools.map(|(index, route)| PoolRoute::new(route, index));

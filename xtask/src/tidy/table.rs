@@ -65,6 +65,12 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "a worker offers its response to the socket once",
     ),
     ("response", "sync", "one way to lock, and invariants"),
+    (
+        "response",
+        "load_report",
+        "a response to a trusted proxy tells the load",
+    ),
+    ("load_report", "sync", "one way to lock"),
     ("response", "blocking_pool", "the threads that write it"),
     (
         "transport",

@@ -28,7 +28,8 @@ use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
     CacheRule, ClientDemand, ErrorLogForm, EventLoopKind, FixedReply, HttpSpec, Interface, Level,
-    LifespanMode, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite, Steering, UnknownName,
+    LifespanMode, LoadReports, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite, Steering,
+    UnknownName,
 };
 
 const NONE: u64 = 0;
@@ -814,4 +815,15 @@ settings! {
     /// application cannot be loaded (`reload`). Redirects and other rules do not apply to this path.
     ready_path in Replies { placeholder: "PATH", default: "off" }
         = text(OWN_PATH, parse::own_path) => config.ready_path;
+    /// Load of the server in responses to trusted_proxies: trusted or off
+    /// The header `endpoint-load-metrics` says how many requests run and wait, how many threads there are, and how long
+    /// this request has waited and run, so that a proxy can hold requests back and log where they waited. Responses to
+    /// requests with one of the `forwarded_headers` have it.
+    load_report in Replies { placeholder: "WHO", default: "trusted" }
+        = choice(["trusted", "off"], [LoadReports::Trusted, LoadReports::Off]) => config.headers.load_report;
+    /// Path that answers with the load of the server as JSON, or off
+    /// For balancers and autoscalers, with the numbers of `load_report`. Every client that can reach the server can
+    /// read it.
+    load_path in Replies { placeholder: "PATH", default: "off" }
+        = text(OWN_PATH, parse::own_path) => config.load_path;
 }

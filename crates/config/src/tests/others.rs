@@ -199,4 +199,6 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("status_path", "/status"),
     ("health_path", "/healthz"),
     ("ready_path", "/readyz"),
+    ("load_report", "off"),
+    ("load_path", "/load"),
 ];

@@ -143,6 +143,12 @@ impl<'m> Counters<'m> {
         counts.fold(0, u64::saturating_add)
     }
 
+    /// Exchanges answered with 5xx so far.
+    pub fn server_errors(&self) -> u64 {
+        let counts = self.routes.iter().map(|route| route.numbers().server_error);
+        counts.fold(0, u64::saturating_add)
+    }
+
     /// All of it as it is now.
     // Counter by counter, without a lock: a snapshot may be some requests apart from itself, never wrong for good.
     pub fn snapshot(&self) -> StatsSnapshot {

@@ -402,7 +402,13 @@ impl Driver {
         self.writer.take().unwrap_or_else(|| {
             // Whether connections end with their next response is known before it begins, on this thread.
             let draining = Arc::default();
-            ResponseWriter::new(self.config(), &self.shared.replies_memory, &draining)
+            let shared = &self.shared;
+            ResponseWriter::new(
+                self.config(),
+                &shared.replies_memory,
+                &shared.load,
+                &draining,
+            )
         })
     }
 
@@ -546,20 +552,29 @@ impl Driver {
             Probe::Ready if !self.serving() => (503, "draining\n"),
             Probe::Ready if !self.shared.is_loaded => (503, "not loaded\n"),
             Probe::Ready => (200, "ready\n"),
+            Probe::Load => {
+                let json = Bytes::from(self.shared.load.json(telemetry::now()));
+                return probe_reply(200, b"application/json", json);
+            }
         };
-        let mut fields = FieldLines::with_capacity(96);
-        fields.push(b"Content-Type", b"text/plain; charset=utf-8");
-        fields.push(b"Cache-Control", b"no-store");
-        fields.push_decimal(b"Content-Length", text.len() as u64);
-        Reply {
-            status,
-            fields: fields.freeze(),
-            body: ReplyBody::One(Part::Memory(Bytes::from_static(text.as_bytes()))),
-        }
+        let body = Bytes::from_static(text.as_bytes());
+        probe_reply(status, b"text/plain; charset=utf-8", body)
     }
 
     pub(crate) fn serving(&self) -> bool {
         self.state.get() == ServingState::Running
+    }
+}
+
+fn probe_reply(status: u16, media_type: &[u8], body: Bytes) -> Reply {
+    let mut fields = FieldLines::with_capacity(96);
+    fields.push(b"Content-Type", media_type);
+    fields.push(b"Cache-Control", b"no-store");
+    fields.push_decimal(b"Content-Length", body.len() as u64);
+    Reply {
+        status,
+        fields: fields.freeze(),
+        body: ReplyBody::One(Part::Memory(body)),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::client_limit::ClientLimit;
 use crate::exchange::Ids;
 use crate::field_template::RouteChanges;
 use crate::guards::Guards;
+use crate::load_report::ServerLoad;
 use crate::pages::Pages;
 use crate::pool::Pool;
 use crate::proxies::Proxies;
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) proxies: Proxies,
     pub(crate) client_limit: ClientLimit,
     pub(crate) replies_memory: Arc<ReplyMemory>,
+    /// What trusted proxies get to know of the load.
+    pub(crate) load: Arc<ServerLoad>,
     pub(crate) spoolers: Spoolers,
     pub(crate) openers: BlockingPool,
     pub(crate) writers: BlockingPool,

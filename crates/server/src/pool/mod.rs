@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use telemetry::{Nanos, Stamp};
 
 use crate::exchange::Exchange;
 use crate::handler::Handler;
+use crate::load_report::{ServerLoad, Workload};
 use crate::loop_inbox::LoopInbox;
 use crate::pages::Pages;
 use crate::queue::Queue;
@@ -129,6 +130,7 @@ pub(crate) struct PoolContext {
     pub(crate) pages: Arc<Pages>,
     pub(crate) slow: Option<Arc<Slow>>,
     pub(crate) watchdog: Option<Arc<Watchdog>>,
+    pub(crate) load: Arc<ServerLoad>,
 }
 
 impl Pool {
@@ -325,6 +327,31 @@ impl Pool {
     /// Whether anything waits or is run.
     pub(crate) fn is_at_work(&self) -> bool {
         self.counters.running.count() > 0 || self.queue.len() > 0
+    }
+
+    /// What these pools have to do together. Those of upstreams have nothing to do here.
+    pub(crate) fn workload(pools: &[Weak<Pool>]) -> Workload {
+        let mut all = Workload::default();
+        let mut loop_len = 0;
+        let pools = pools.iter().filter_map(Weak::upgrade);
+        for pool in pools.filter(|pool| pool.upstream.is_none()) {
+            let threads = match pool.has_event_loop() {
+                // One loop has the pools of all of its applications: its places are counted once.
+                true => {
+                    loop_len = pool.shared.stats.event_loop.inside_max.count() as usize;
+                    0
+                }
+                false => pool.queue.size().threads,
+            };
+            all = all.with(Workload {
+                running: pool.counters.running.count() as usize,
+                waiting: pool.queue.len(),
+                threads,
+                completed_per_second: pool.load.load().completed_per_second.unwrap_or(0.0),
+            });
+        }
+        all.threads += loop_len;
+        all
     }
 
     /// Exchanges admitted and not yet taken.

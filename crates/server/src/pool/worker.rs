@@ -340,7 +340,8 @@ impl Responder {
         exchange.record.phases.worker = worker;
         let shared = &self.pool.shared;
         let mut writer = self.writers.pop().unwrap_or_else(|| {
-            ResponseWriter::new(&shared.config, &shared.memory, &self.pool.draining)
+            let draining = &self.pool.draining;
+            ResponseWriter::new(&shared.config, &shared.memory, &shared.load, draining)
         });
         writer.begin_exchange(&exchange.record, exchange.head(), job.to);
         Some(Assignment { exchange, writer })

@@ -332,6 +332,8 @@ impl Connection {
         }
         let ReceivedRequest { record, .. } = request;
         record.is_https = ends.scheme == "https";
+        // Ends of its own have what a trusted proxy says of its client.
+        record.is_forwarded = !Arc::ptr_eq(&ends, &self.opened.ends);
         let disposition = driver.shared.service.dispatch(head, &ends);
         record.route = disposition.route;
         if let Some(guard) = driver.shared.guards.of(disposition.route)

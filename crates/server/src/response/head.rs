@@ -1,8 +1,9 @@
 //! The head writer: what a thread keeps to write the heads of its responses, and the head of the one at hand.
 //!
 //! Takes status and fields of the application, gives the framing of the body and the finished head. The server
-//! adds its own fields: date, name, the id of the request and the phases that have passed.
+//! adds its own fields: date, name, the id of the request, the phases that have passed and, for proxies, its load.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{FieldLines, HeadView, ReplyFacts, ReplyFraming, ReplyPlan, Version};
@@ -12,9 +13,11 @@ use super::content_encoding::{self, Treatment};
 use super::sink::{Encoding, ResponseHead};
 use crate::exchange::ExchangeRecord;
 use crate::field_template::{RequestFacts, RouteChanges};
+use crate::load_report::{LoadField, ServerLoad};
 use config::typed::{Config, Rate};
 
 const HSTS: &[u8] = b"Strict-Transport-Security";
+const LOAD: &[u8] = b"endpoint-load-metrics";
 
 /// What the application's fields said, so that the writer need not parse them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +56,9 @@ pub(super) struct HeadWriter {
     changing_route: Option<u16>,
     /// What that route sets.
     set: FieldLines,
+    /// What a trusted proxy gets to know of the load; `None` where it gets nothing.
+    load: Option<LoadField>,
+    is_forwarded: bool,
     /// Used again from response to response.
     timing: Vec<u8>,
     /// Any lines: a head on its way to another.
@@ -70,7 +76,7 @@ pub(super) struct HeadWriter {
 }
 
 impl HeadWriter {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, load: &Arc<ServerLoad>) -> Self {
         let id_header = config.request_ids.header.as_deref();
         let mut server = FieldLines::new();
         if !config.headers.server.is_empty() {
@@ -85,6 +91,7 @@ impl HeadWriter {
             hsts,
             has_timing: config.headers.server_timing,
             server,
+            load: LoadField::new(config, load),
             id_name: id_header.map_or_else(Vec::new, field_name),
             lines: FieldLines::with_capacity(1024),
             text: Vec::with_capacity(1024),
@@ -101,6 +108,7 @@ impl HeadWriter {
         self.version = head.index.version;
         self.is_head = head.is_head();
         self.is_https = record.is_https;
+        self.is_forwarded = record.is_forwarded;
         self.phases = record.phases;
         self.status = 0;
         self.declared = Declared::default();
@@ -201,6 +209,12 @@ impl HeadWriter {
             self.timing.clear();
             telemetry::timing::server_timing(&phases, &mut self.timing);
             self.lines.push(b"Server-Timing", &self.timing);
+        }
+        if self.is_forwarded
+            && let Some(load) = &mut self.load
+            && self.lines.get(LOAD).is_none()
+        {
+            self.lines.push(LOAD, load.value(&self.phases, now));
         }
         // Never over plain HTTP, where anybody on the way could write it (RFC 6797 section 7.2).
         if self.is_https && !self.hsts.is_empty() && self.lines.get(HSTS).is_none() {

@@ -32,6 +32,7 @@ use crate::exchange::stream::After;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::stream::WAITED_TOO_LONG;
 use crate::exchange::stream::Waited;
+use crate::load_report::ServerLoad;
 use crate::transport::DirectSocket;
 use config::typed::{Config, Delivery};
 use files::Part;
@@ -132,6 +133,7 @@ impl ResponseWriter {
     pub(crate) fn new(
         config: &Config,
         memory: &Arc<ReplyMemory>,
+        load: &Arc<ServerLoad>,
         draining: &Arc<AtomicBool>,
     ) -> Self {
         Self(Box::new(WriterInner {
@@ -139,7 +141,7 @@ impl ResponseWriter {
             memory: Arc::clone(memory),
             draining: Arc::clone(draining),
             compressor: Compressor::new(&config.compression),
-            head: HeadWriter::new(config),
+            head: HeadWriter::new(config, load),
             sink: Sink::default(),
             response: ResponseState::default(),
         }))

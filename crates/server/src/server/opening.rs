@@ -22,6 +22,7 @@ use crate::exchange::Ids;
 use crate::field_template::RouteChanges;
 use crate::guards::Guards;
 use crate::handler::Handler;
+use crate::load_report::ServerLoad;
 use crate::pages::Pages;
 use crate::pool::{Pool, PoolContext, PoolKind};
 use crate::proxies::Proxies;
@@ -98,6 +99,7 @@ impl OpenedParts {
         );
         let slow = Slow::new(config).map(Arc::new);
         let watchdog = Watchdog::new(config).filter(|_| !handlers.is_empty());
+        let load = ServerLoad::new(config, &self.stats);
         let context = PoolContext {
             config: Arc::clone(config),
             log: Arc::clone(log),
@@ -106,8 +108,12 @@ impl OpenedParts {
             pages: Arc::clone(&self.pages),
             slow: slow.clone(),
             watchdog: watchdog.clone(),
+            load: Arc::clone(&load),
         };
         let pools = pools(config, handlers, &context, &self.slots);
+        // Pools hold the load, so that it must not hold them.
+        let asked: Vec<_> = pools.iter().map(Arc::downgrade).collect();
+        load.ask(move || Pool::workload(&asked));
         let challenges = Arc::new(ChallengeAnswers::default());
         Shared {
             service: Service::new(config, slow, Arc::clone(&challenges)),
@@ -131,6 +137,7 @@ impl OpenedParts {
                 listen.client_prefix_v6,
             ),
             replies_memory: memory,
+            load,
             spoolers: blocking.spoolers,
             openers: blocking.openers,
             writers: blocking.writers,
