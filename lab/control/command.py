@@ -50,6 +50,10 @@ def every(seconds: int) -> list[Scenario]:
     bound = {**fixed, "1:32": ["--threads", "1:32"]}
     gil = {name: scenarios.bound(flags, seconds // 2) for name, flags in bound.items()}
     overload = {"fixed 4": scenarios.overload(["--threads", "4"], tight, "/sleep?ms=20", seconds)}
+    for loop in ("asyncio", "uvloop"):
+        # The handler blocks the loop; all other settings are the defaults.
+        blocked = scenarios.overload(["--loop", loop], [], "/sleep?ms=2", seconds, "loop_app:app")
+        overload[f"event loop of {loop}"] = blocked
     handover: dict[str, Measure] = {}
     for state, may_sleep in (("kept awake", False), ("may fall asleep", True)):
         handover[f"fixed 4, processor {state}"] = scenarios.idle(["--threads", "4"], may_sleep)

@@ -39,14 +39,20 @@ class Run:
 
 
 def play(
-    box: Toolbox, ground: Ground, flags: list[str], path: str, load: list[str], may_sleep: bool = False
+    box: Toolbox,
+    ground: Ground,
+    flags: list[str],
+    path: str,
+    load: list[str],
+    may_sleep: bool = False,
+    app: str = "app:app",
 ) -> Run:
     """Starts a server with `flags`, loads `path` with it, stops it, reads its log. Its processor may fall
     asleep between requests only if `may_sleep`: a virtual one wakes when its host has time for it."""
     folder = Path(tempfile.mkdtemp(dir=ground.directory))
     port = process.free_port()
     log = folder / "access.log"
-    argv = [str(box.milepost), "serve", "app:app", "--app-dir", str(HERE), "--bind", f"127.0.0.1:{port}"]
+    argv = [str(box.milepost), "serve", app, "--app-dir", str(HERE), "--bind", f"127.0.0.1:{port}"]
     argv += ["--drivers", "1", "--access-log", str(log), "--access-log-format", "json", *flags]
     command = process.Command(argv, folder / "output", folder)
     with kept_awake(ground, may_sleep), process.started(command, ground.server_core) as child:
@@ -153,15 +159,15 @@ def bound(flags: list[str], seconds: int) -> Measure:
 CALM_S = 10
 
 
-def overload(size: list[str], shedding: list[str], path: str, seconds: int) -> Measure:
+def overload(size: list[str], shedding: list[str], path: str, seconds: int, app: str = "app:app") -> Measure:
     """What clients that wait for replies get is the capacity; then half of it, twice of it, half of it."""
 
     def take(box: Toolbox, ground: Ground) -> Values:
         load = ["--connections", "32", "--duration", f"{CALM_S}s"]
-        capacity = capacity_of(play(box, ground, size, path, load).records)
+        capacity = capacity_of(play(box, ground, size, path, load, app=app).records)
         flags = [*size, *shedding]
         rate = f"{capacity / 2:.0f}:{CALM_S}s,{2 * capacity:.0f}:{seconds}s,{capacity / 2:.0f}:{CALM_S}s"
-        run = play(box, ground, flags, path, open_loop(rate, 1024))
+        run = play(box, ground, flags, path, open_loop(rate, 1024), app=app)
         begin = run.records[0].arrived_s + CALM_S
         end = begin + seconds
         # The first second is what it takes to see that it is no burst.
