@@ -373,3 +373,42 @@ def test_a_client_that_leaves_ends_its_request(serve: Callable[..., Milepost]) -
         server.count()
         assert left.wait(60)
         assert until(lambda: any("peer-gone" in line for line in server.lines))
+
+
+def test_a_route_changes_headers_and_strips_its_path(serve: Callable[..., Milepost]) -> None:
+    route = """
+[[route]]
+path = "/api"
+upstream = "back"
+strip = true
+request_headers = { set = { X-Who = "{client} {scheme}", X-Id = "{request_id}" }, remove = ["cookie"] }
+response_headers = { set = { X-Way = "milepost" }, remove = ["x-inner"] }
+"""
+    with Upstream(answering(lambda one, _: one.reply(b"ok", "X-Inner: 1"))) as upstream:
+        server = serve(toml=route + tables("upstream", {"name": "back", "servers": [upstream.url]}))
+        with server.connect() as client:
+            reply = client.ask("GET", "/api/x?y=1", "Cookie: a=1", "X-Who: forged", "X-Kept: 1")
+            assert (reply.header("x-way"), reply.header("x-inner")) == ("milepost", None)
+            assert client.ask("GET", "/api").status == 200
+        asked, bare = upstream.seen
+        assert (asked.target, bare.target) == ("/x?y=1", "/")
+        assert asked.header("x-who") == "127.0.0.1 http"
+        assert asked.header("cookie") is None and asked.header("x-kept") == "1"
+        assert until(lambda: len(server.lines) == 2)
+        assert f"id={asked.header('x-id')}" in server.lines[0]
+
+
+def test_an_upstream_hears_when_the_request_came_and_what_it_is_called(
+    serve: Callable[..., Milepost],
+) -> None:
+    with Upstream(answering(hello)) as upstream:
+        server = proxy(serve, upstream)
+        before = time.time()
+        with server.connect() as client:
+            reply = client.ask("GET", "/")
+        (asked,) = upstream.seen
+        start = asked.header("x-request-start") or ""
+        assert start.startswith("t=")
+        assert before - 1 < int(start[2:]) / 1e6 < time.time() + 1
+        assert asked.header("x-request-id") == reply.header("x-request-id")
+        assert asked.header("x-request-id") is not None

@@ -20,6 +20,7 @@ mod exchange;
 mod fault;
 mod group;
 mod idle;
+mod own_fields;
 mod placing;
 mod relay;
 

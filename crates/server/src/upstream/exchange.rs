@@ -22,12 +22,12 @@ use super::DriverUpstream;
 use super::connection::UpstreamConnection;
 use super::fault::{UpstreamFault, of_connect};
 use super::group::{EndpointAddress, NoSlot, UpstreamSlot};
+use super::own_fields::RequestFields;
 use super::placing::{placing_key, sticky_mark};
 use super::relay::{Relay, Relayed};
 use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
-use crate::field_template::RequestFacts;
 use crate::pool::Assignment;
 
 /// A try that gave no whole response.
@@ -283,16 +283,9 @@ impl UpstreamExchange<'_> {
         let upstream = self.own.authority(slot.endpoint.server);
         let route = exchange.record.route;
         let changes = self.driver.shared.request_changes.of(route);
-        let facts = RequestFacts {
-            head,
-            record: &exchange.record,
-            ends: Some(ends),
-        };
-        let set = changes.map_or_else(Vec::new, |changes| facts.set(changes));
-        let set: Vec<(&[u8], &[u8])> = set
-            .iter()
-            .map(|(name, value)| (*name, &value[..]))
-            .collect();
+        let id_name = self.driver.config().request_ids.header.as_deref();
+        let fields = RequestFields::of(exchange, id_name, changes, telemetry::now());
+        let set = fields.set();
         let removed = changes.map_or(&[][..], |changes| &changes.removed);
         let removed: Vec<&[u8]> = removed.iter().map(String::as_bytes).collect();
         let request = UpstreamRequest {
