@@ -76,6 +76,12 @@ impl Guards {
         let mut files: Vec<(&PathBuf, Arc<Users>)> = Vec::new();
         for (index, route) in config.numbered_routes() {
             let settings = &route.settings;
+            if settings.forward_auth.is_some() {
+                // Nothing asks the other server: to serve without its word would let everybody in.
+                let what = format!("route `{}`", route.name());
+                let fault = StartFault::new(what, "`forward_auth` cannot be served");
+                return Err(fault.with_hint("leave it out, or use `basic_auth`"));
+            }
             let users = match &settings.basic_auth {
                 None => None,
                 Some(file) => Some(users_of(file, &mut files)?),
@@ -319,6 +325,26 @@ mod tests {
         assert!(guards.by_route.is_empty() && guards.checkers.is_empty());
         assert_eq!(guards.body_bytes_max(2, 7), 7);
         assert_eq!(guards.request_timeout(2, Some(Nanos(7))), Some(Nanos(7)));
+    }
+
+    #[test]
+    fn a_route_whose_requests_nobody_judges_is_not_served() {
+        let settings = RouteSettings {
+            forward_auth: Some(config::typed::ForwardAuth::default()),
+            ..RouteSettings::default()
+        };
+        let config = Config {
+            routes: vec![config::typed::Route {
+                settings,
+                ..Default::default()
+            }],
+            ..Config::default()
+        };
+        let fault = Guards::open(&config).err().expect("it is not served");
+        assert_eq!(
+            fault.to_string(),
+            "route `/`: `forward_auth` cannot be served"
+        );
     }
 
     #[test]

@@ -92,10 +92,13 @@ impl Check<'_> {
         let forward_auth = value.forward_auth.as_ref().and_then(|auth| {
             let origin = auth.origin(&["upstream"]);
             let upstream = self.upstream_index(&auth.value.upstream, &origin, config)?;
+            let mut copied = auth.value.copy.clone();
+            copied.sort();
+            copied.dedup();
             Some(ForwardAuth {
                 upstream,
                 path: auth.value.path.clone(),
-                copied: auth.value.copy.clone(),
+                copied,
             })
         });
         RouteSettings {

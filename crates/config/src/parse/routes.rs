@@ -96,6 +96,14 @@ impl Structure for RouteTable {
                 let hint = "for an application the prefix moves to SCRIPT_NAME: `root_path`";
                 found("strip", "not a key of a route to an application", hint)
             }
+            (Some(_), None) if self.request_timeout.is_some() => {
+                let hint = "the `[[pool]]` of the application has one";
+                found(
+                    "request_timeout",
+                    "not a key of a route to an application",
+                    hint,
+                )
+            }
             (Some(_), None) => None,
             (None, Some(_)) if self.strip && self.path.is_empty() => {
                 let hint = "name the beginning of the path: `path = \"/api\"`";

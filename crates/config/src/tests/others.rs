@@ -12,7 +12,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("trace_requests", "true"),
     (
         "route",
-        "[[route]]\nhost = 'live.example'\npath = '/ws'\nheader = 'X-Beta'\napp = 'chat:app'\nrequest_timeout = '8s'",
+        "[[route]]\nhost = 'live.example'\npath = '/ws'\nheader = 'X-Beta'\nupstream = 'shop'\nrequest_timeout = '8s'",
     ),
     ("interface", "asgi2"),
     ("loop", "uvloop"),
