@@ -46,7 +46,7 @@ MODULES = (
 )
 #: Folders and files that the examples name.
 FOLDERS = ("dist", "downloads", "media", "public", "static", "staticfiles")
-PAGES = ("404.html", "sorry.html", "dist/index.html")
+PAGES = ("404.html", "sorry.html", "dist/index.html", "users")
 #: Absolute paths of the examples, and those of the test.
 PLACES = {"/srv/media": "media", "/var/log/": "", "/run/milepost/": "", "/run/shop/": "", "/srv/shop/": ""}
 

@@ -21,6 +21,7 @@ NAVIGATION = {
         "docs/guide/asgi",
         "docs/guide/websocket",
         "docs/guide/routes",
+        "docs/guide/proxy",
     ],
     "Logs and reports": [
         "docs/guide/logs-and-phases",
