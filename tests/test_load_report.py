@@ -1,4 +1,4 @@
-"""What a server tells proxies of its load: to whom, with which numbers, and what a Milepost in front makes of it."""
+"""Being a good upstream: what trusted proxies are told, the load as JSON, and a Milepost in front of one."""
 
 from __future__ import annotations
 

@@ -402,7 +402,7 @@ def test_an_upstream_hears_when_the_request_came_and_what_it_is_called(
     serve: Callable[..., Milepost],
 ) -> None:
     with Upstream(answering(hello)) as upstream:
-        server = proxy(serve, upstream)
+        server = proxy(serve, upstream, more='request_id_header = "X-Request-ID"\n')
         before = time.time()
         with server.connect() as client:
             reply = client.ask("GET", "/")

@@ -1,0 +1,198 @@
+"""What a route asks of its requests and makes of them: conditions, paths, headers, limits, users."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from http2 import Http2
+from upstreams import Connection, Request, Upstream, answering
+
+from raw import request
+from serving import Milepost, run, tables, until
+
+#: `secret`, with the least cost, because the test waits for it.
+HASH = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW"
+
+
+def hello(connection: Connection, asked: Request) -> None:
+    connection.reply(b"" if asked.method == "HEAD" else b"hello", "Server: theirs", "X-Debug: 7")
+
+
+def authorization(user: str, password: str) -> str:
+    return "Authorization: Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def proxy(serve: Callable[..., Milepost], upstream: Upstream, *routes: str, more: str = "") -> Milepost:
+    """A server with routes to an upstream, each as lines of TOML."""
+    toml = more + tables("upstream", {"name": "back", "servers": [upstream.url]})
+    for route in routes:
+        toml += f"[[route]]\nupstream = 'back'\n{route}\n"
+    return serve(toml=toml)
+
+
+def test_a_flag_makes_a_proxy(serve: Callable[..., Milepost]) -> None:
+    with (
+        Upstream(answering(hello)) as upstream,
+        serve("--proxy", f"/api={upstream.url}").connect() as client,
+    ):
+        assert client.ask("GET", "/api/x?y").body == b"hello"
+        assert client.ask("GET", "/apis").status == 404
+        assert [asked.target for asked in upstream.seen] == ["/api/x?y"]
+
+
+def test_routes_differ_in_methods_headers_and_clients(serve: Callable[..., Milepost]) -> None:
+    routes = (
+        "path = '/x'\nmethods = ['PUT', 'POST']\nresponse_headers = { set = { Took = 'method' } }",
+        "path = '/x'\nheader = 'X-Beta: 2'\nresponse_headers = { set = { Took = 'header' } }",
+        "path = '/y'\nfrom = '10.0.0.0/8'\nresponse_headers = { set = { Took = 'elsewhere' } }",
+        "path = '/y'\nfrom = '127.0.0.0/8'\nresponse_headers = { set = { Took = 'here' } }",
+    )
+    with Upstream(answering(hello)) as upstream, proxy(serve, upstream, *routes).connect() as client:
+        assert client.ask("PUT", "/x").header("took") == "method"
+        assert client.ask("PUT", "/x", "X-Beta: 2").header("took") == "header"
+        assert client.ask("GET", "/x/z", "x-beta: 2").header("took") == "header"
+        assert client.ask("GET", "/y").header("took") == "here"
+        assert client.ask("GET", "/x").status == 404
+
+
+def test_a_route_strips_its_path(serve: Callable[..., Milepost]) -> None:
+    route = "path = '/api'\nstrip = true"
+    with Upstream(answering(hello)) as upstream, proxy(serve, upstream, route).connect() as client:
+        for target in ("/api/v1/x?a=b", "/api", "/api/", "/api//x", "/api?a"):
+            assert client.ask("GET", target).status == 200
+        targets = [asked.target for asked in upstream.seen]
+        assert targets == ["/v1/x?a=b", "/", "/", "//x", "/?a"]
+
+
+def test_headers_are_set_and_removed_on_both_ways(serve: Callable[..., Milepost]) -> None:
+    route = """
+    path = '/'
+    [route.request_headers]
+    remove = ['X-Secret', 'Accept-Encoding']
+    set = { X-Client = '{client}|{method} {path} {scheme}', X-Static = 'yes', X-Cert = '{tls_client}' }
+    [route.response_headers]
+    remove = 'X-Debug'
+    set = { Server = 'ours', X-Path = '{path}' }
+    """
+    with Upstream(answering(hello)) as upstream, proxy(serve, upstream, route).connect() as client:
+        reply = client.ask(
+            "GET", "/a%20b?c", "X-Secret: 1", "Accept-Encoding: gzip", "x-client: forged", "X-Other: 2"
+        )
+        assert reply.all("server") == ["ours"] and reply.header("x-debug") is None
+        assert reply.header("x-path") == "/a%2520b"
+        (asked,) = upstream.seen
+        assert asked.header("x-client") == "127.0.0.1|GET /a%2520b http"
+        assert asked.header("x-static") == "yes" and asked.header("x-cert") == ""
+        assert asked.header("x-other") == "2"
+        assert asked.header("x-secret") is None and asked.header("accept-encoding") is None
+
+
+def test_a_body_is_bounded_by_its_route(serve: Callable[..., Milepost]) -> None:
+    routes = ("path = '/small'\nbody_max = 3", "path = '/'")
+    more = "body_bytes_max = '1K'\n"
+    with Upstream(answering(hello)) as upstream:
+        server = proxy(serve, upstream, *routes, more=more)
+        for target, body, status in [
+            ("/small", b"abc", 200),
+            ("/small", b"abcd", 413),
+            ("/", b"a" * 1024, 200),
+            ("/", b"a" * 1025, 413),
+        ]:
+            with server.connect() as client:
+                assert client.ask("POST", target, body=body).status == status, (target, len(body))
+            with server.connect() as client:
+                chunk = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+                client.send(request("POST", target, "Transfer-Encoding: chunked") + chunk)
+                assert client.reply().status == status, (target, len(body))
+        assert len(upstream.seen) == 4
+
+
+def test_a_client_that_asks_too_often_is_told_when_to_come_back(serve: Callable[..., Milepost]) -> None:
+    routes = (
+        "path = '/slow'\nrate_limit = { rate = '2/h', burst = 2 }",
+        "path = '/key'\nrate_limit = { rate = '1/h', by = 'header:X-Key' }",
+        "path = '/'",
+    )
+    with Upstream(answering(hello)) as upstream:
+        server = proxy(serve, upstream, *routes, more="status_path = '/status'\n")
+        for target, key, status in [
+            ("/slow", "", 200),
+            ("/slow/x", "", 200),
+            ("/slow", "", 429),
+            ("/", "", 200),
+            ("/key", "a", 200),
+            ("/key", "b", 200),
+            ("/key", "a", 429),
+        ]:
+            with server.connect() as client:
+                reply = client.ask("GET", target, f"X-Key: {key}")
+                assert reply.status == status, (target, key)
+                if status == 429:
+                    assert 1 <= int(reply.header("retry-after") or 0) <= 3600
+        with server.connect() as client:
+            drivers = json.loads(client.ask("GET", "/status").body)["drivers"]
+        assert sum(driver["rate_limited"] for driver in drivers) == 2
+        assert len(upstream.seen) == 5
+    assert until(lambda: "end=refused" in "".join(server.lines))
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """A file of users, as htpasswd makes it."""
+    path = tmp_path / "users"
+    path.write_text(f"# staff\nann:{HASH}\n")
+    return path
+
+
+def test_a_route_asks_for_a_user_and_a_password(serve: Callable[..., Milepost], users: Path) -> None:
+    routes = (
+        f"path = '/in'\nbasic_auth = '{users}'\nrequest_headers = {{ set = {{ X-User = '{{user}}' }} }}",
+        "path = '/'\nrequest_headers = { set = { X-User = '{user}' } }",
+    )
+    with Upstream(answering(lambda one, asked: one.reply(asked.body))) as upstream:
+        server = proxy(serve, upstream, *routes)
+        for fields in ([], [authorization("ann", "wrong")], [authorization("bob", "secret")]):
+            with server.connect() as client:
+                reply = client.ask("GET", "/in", *fields)
+                assert reply.status == 401
+                assert (reply.header("www-authenticate") or "").startswith('Basic realm="')
+        assert upstream.seen == []
+        good = authorization("ann", "secret")
+        with server.connect() as client:
+            # The first one waits for its check, with what follows it; the second one is remembered.
+            post = request("POST", "/in", good, "Content-Length: 3") + b"abc"
+            client.send(post + request("GET", "/in/x", good))
+            assert [client.reply().body, client.reply().body] == [b"abc", b""]
+            assert client.ask("GET", "/", good).status == 200
+        assert [asked.header("x-user") for asked in upstream.seen] == ["ann", "ann", ""]
+    assert until(lambda: len(server.lines) == 6)
+    lines = server.lines
+    named = [re.match(r"\S+ - (\S+) \[", line)[1] for line in lines]  # type: ignore[index]
+    assert named == ["-", "-", "-", "ann", "ann", "-"]
+
+
+def test_a_password_is_checked_over_http2(serve: Callable[..., Milepost], users: Path) -> None:
+    route = f"path = '/'\nbasic_auth = '{users}'"
+    with Upstream(answering(lambda one, asked: one.reply(asked.body))) as upstream:
+        server = proxy(serve, upstream, route)
+        with Http2(server) as client:
+            token = authorization("ann", "secret").removeprefix("Authorization: ")
+            wrong = authorization("ann", "wrong").removeprefix("Authorization: ")
+            assert client.post("/", b"abc", ("authorization", token)).body == b"abc"
+            assert client.ask("/", ("authorization", wrong)).status == 401
+            assert client.ask("/", ("authorization", token)).status == 200
+
+
+def test_a_file_of_users_must_be_one(tmp_path: Path, users: Path) -> None:
+    users.write_text(f"ann:{HASH}\nbob:secret\n")
+    toml = "[[upstream]]\nname = 'a'\nservers = 'http://127.0.0.1:9'\n"
+    toml += f"[[route]]\nupstream = 'a'\nbasic_auth = '{users}'\n"
+    (tmp_path / "m.toml").write_text(toml)
+    ended = run(tmp_path, "serve", "--config", "m.toml", "--bind", "127.0.0.1:0")
+    assert ended.returncode == 2
+    assert "line 2: not a bcrypt hash" in ended.stderr and "htpasswd -B" in ended.stderr
