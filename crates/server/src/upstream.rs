@@ -23,7 +23,6 @@ mod idle;
 mod own_fields;
 mod placing;
 mod relay;
-
 mod request;
 mod resolver;
 mod run;
@@ -96,6 +95,7 @@ struct DriverUpstream {
 enum Stopped {
     ClientGone,
     Overdue,
+    Drained,
 }
 
 impl Upstreams {
@@ -109,6 +109,11 @@ impl Upstreams {
     /// Exchanges that this driver has at upstreams.
     pub(crate) fn running_len(&self) -> usize {
         self.runs.len()
+    }
+
+    /// The process drains: ends what has no end of its own within `drain`.
+    pub(crate) fn drain(&self, now: Stamp, drain: Nanos) {
+        self.runs.drain(now, drain);
     }
 
     /// Acts on deadlines.
@@ -296,6 +301,9 @@ impl Driver {
                 if run.signals.has(StreamEvent::ClientGone) {
                     return Poll::Ready(Err(Stopped::ClientGone));
                 }
+                if run.signals.has(StreamEvent::Drained) {
+                    return Poll::Ready(Err(Stopped::Drained));
+                }
                 work.as_mut().poll(context).map(Ok)
             })
             .await
@@ -311,6 +319,7 @@ impl Driver {
             Ok(Err(fault)) => end_without_response(&mut worker, assignment, fault),
             Err(Stopped::ClientGone) => worker.abandon(assignment, Ending::PeerGone),
             Err(Stopped::Overdue) => worker.abandon(assignment, Ending::Timeout),
+            Err(Stopped::Drained) => worker.abandon(assignment, Ending::Shutdown),
         }
         drop(worker);
         own.wake_waiting();

@@ -13,7 +13,7 @@ use super::fault::UpstreamFault;
 use crate::fields::{Codings, check_line_end, decimal, is_value, parse_lines, span_within};
 use crate::head::Span;
 use crate::limits::Limits;
-use crate::reply_head::{Asked, ReplyBody, has_no_body};
+use crate::reply_head::{Asked, ReplyBody, elements, has_no_body};
 use crate::response::FieldLines;
 use crate::scan;
 
@@ -50,10 +50,10 @@ pub struct UpstreamResponse {
     pub has_date: bool,
     /// There is a Server.
     pub has_server: bool,
-    /// It is an event stream: no part of it may be held back.
+    /// It is an event stream, which has no end of its own.
     pub is_event_stream: bool,
-    /// `X-Accel-Buffering: no`: no part of it may be held back.
-    pub no_buffering: bool,
+    /// No part of it may be held back: see `ResponseFacts::is_live`.
+    pub is_live: bool,
     /// Value of `endpoint-load-metrics`.
     pub load_report: Option<Span>,
     /// Value of the last Server-Timing.
@@ -245,7 +245,9 @@ struct ResponseFacts<'h> {
     has_date: bool,
     has_server: bool,
     is_event_stream: bool,
+    is_grpc: bool,
     no_buffering: bool,
+    no_store: bool,
     load_report: Option<Span>,
     server_timing: Option<Span>,
     retry_after_secs: Option<u32>,
@@ -266,7 +268,13 @@ impl<'h> ResponseFacts<'h> {
             11 if is("retry-after") => {
                 self.retry_after_secs = decimal(value).and_then(|secs| u32::try_from(secs).ok());
             }
-            12 if is("content-type") => self.is_event_stream = is_event_stream(value),
+            12 if is("content-type") => {
+                self.is_event_stream = is_event_stream(value);
+                self.is_grpc = is_grpc(value);
+            }
+            13 if is("cache-control") => {
+                self.no_store |= elements(value).any(|it| it.eq_ignore_ascii_case(b"no-store"));
+            }
             13 if is("server-timing") => self.server_timing = Some(span),
             // RFC 9110 section 7.6.1, and Alt-Svc, which names ports of the upstream.
             2 if is("te") => return Ok(Destination::Here),
@@ -354,11 +362,18 @@ impl<'h> ResponseFacts<'h> {
             has_date: self.has_date,
             has_server: self.has_server,
             is_event_stream: self.is_event_stream,
-            no_buffering: self.no_buffering,
+            is_live: self.is_live(body),
             load_report: self.load_report,
             server_timing: self.server_timing,
             retry_after_secs: self.retry_after_secs,
         })
+    }
+
+    /// Whether each piece is to reach the client at once: by its type, because the upstream says so, or because it has
+    /// no length and nobody may keep it.
+    fn is_live(&self, body: ReplyBody) -> bool {
+        let is_open = matches!(body, ReplyBody::Chunked | ReplyBody::UntilClose);
+        self.is_event_stream || self.is_grpc || self.no_buffering || (self.no_store && is_open)
     }
 
     /// RFC 9112 section 6.3. Where two framings could be read, a fault, in a response without a body too.
@@ -398,6 +413,13 @@ impl<'h> ResponseFacts<'h> {
 fn is_event_stream(content_type: &[u8]) -> bool {
     let essence = content_type.split(|&byte| byte == b';').next();
     essence.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// `application/grpc`, `application/grpc+proto`, `application/grpc-web` and their like.
+fn is_grpc(content_type: &[u8]) -> bool {
+    const START: &[u8] = b"application/grpc";
+    let start = content_type.get(..START.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(START))
 }
 
 fn is_x_accel(name: &[u8]) -> bool {

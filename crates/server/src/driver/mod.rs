@@ -304,6 +304,9 @@ impl Driver {
             let now = telemetry::now();
             self.look_at_deadlines(now).await;
             self.upstreams.look_at_deadlines(now);
+            if !self.serving() {
+                self.upstreams.drain(now, self.config().websocket().drain);
+            }
             self.change_files(|files| files.close_idle(now));
             self.shared.replies_memory.relieve(now);
             self.publish_gauges();

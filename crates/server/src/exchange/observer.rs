@@ -20,6 +20,8 @@ pub(crate) enum StreamEvent {
     Body = 8,
     /// A deadline of the task has passed.
     Due = 16,
+    /// The process ends, and with it what has no end of its own.
+    Drained = 32,
 }
 
 /// What hears of one stream.
@@ -46,7 +48,7 @@ impl StreamObserver {
                 StreamEvent::Overdue => LoopEvent::Overdue(*key),
                 StreamEvent::Room => LoopEvent::Room(*key),
                 StreamEvent::Body => LoopEvent::Message(*key),
-                StreamEvent::Due => return,
+                StreamEvent::Due | StreamEvent::Drained => return,
             }),
             StreamObserver::Task(signals) => signals.send(event),
         }

@@ -277,10 +277,11 @@ impl Relay<'_, '_> {
         let body = UpstreamBody::new(response.body, limits);
         self.begin_response(&response, response.reason.of(input), &mut fields);
         self.exchange.own.fields.set(fields);
+        self.exchange.run.set_endless(response.is_event_stream);
         self.receiving = Receiving::Body {
             body,
             keeps: response.keeps,
-            is_live: response.is_event_stream || response.no_buffering,
+            is_live: response.is_live,
         };
         Ok(Some(response.head_bytes))
     }

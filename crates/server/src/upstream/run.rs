@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use telemetry::Stamp;
+use telemetry::{Nanos, Stamp};
 
 use crate::exchange::stream::{StreamEvent, StreamObserver, TaskSignals};
 
@@ -18,6 +18,10 @@ pub(super) struct UpstreamRun {
     pub(super) signals: Arc<TaskSignals>,
     /// When `StreamEvent::Due` follows; NEVER: not.
     due: Cell<Stamp>,
+    /// Its response has no end of its own.
+    is_endless: Cell<bool>,
+    /// When it is ended because the process drains.
+    drains: Cell<Stamp>,
     /// Its place among those of its driver.
     place: Cell<usize>,
 }
@@ -38,6 +42,11 @@ impl UpstreamRun {
     pub(super) fn set_due(&self, due: Stamp) {
         self.due.set(due);
     }
+
+    /// Whether it has to be ended while the process drains.
+    pub(super) fn set_endless(&self, is_endless: bool) {
+        self.is_endless.set(is_endless);
+    }
 }
 
 impl UpstreamRuns {
@@ -49,11 +58,15 @@ impl UpstreamRuns {
             Rc::new(UpstreamRun {
                 signals: Arc::default(),
                 due: Cell::new(Stamp::NEVER),
+                is_endless: Cell::new(false),
+                drains: Cell::new(Stamp::NEVER),
                 place: Cell::new(0),
             })
         });
         one.signals.renew();
         one.due.set(Stamp::NEVER);
+        one.is_endless.set(false);
+        one.drains.set(Stamp::NEVER);
         let mut running = self.running.borrow_mut();
         one.place.set(running.len());
         running.push(Rc::clone(&one));
@@ -83,6 +96,25 @@ impl UpstreamRuns {
             if one.due.get() <= now {
                 one.due.set(Stamp::NEVER);
                 one.signals.send(StreamEvent::Due);
+            }
+        }
+    }
+
+    /// The process drains: ends what has no end of its own, one after the other within `drain`, so that not all clients
+    /// come again at once.
+    pub(super) fn drain(&self, now: Stamp, drain: Nanos) {
+        let running = self.running.borrow();
+        let share = drain.0 / running.len().max(1) as u64;
+        for (place, one) in running.iter().enumerate() {
+            if !one.is_endless.get() {
+                continue;
+            }
+            if one.drains.get() == Stamp::NEVER {
+                one.drains.set(now.plus(Nanos(share * place as u64)));
+            }
+            if one.drains.get() <= now {
+                one.is_endless.set(false);
+                one.signals.send(StreamEvent::Drained);
             }
         }
     }

@@ -374,8 +374,26 @@ fn notices_what_a_proxy_has_to_know() {
     let of = |fields: &str| complete(&format!("HTTP/1.1 503 -\n{fields}\n"), Asked::Other).0;
     assert!(of("Content-Type: Text/Event-Stream ; charset=utf-8\n").is_event_stream);
     assert!(!of("Content-Type: text/event-streams\n").is_event_stream);
-    assert!(of("x-accel-buffering: No\n").no_buffering);
-    assert!(!of("X-Accel-Buffering: yes\n").no_buffering);
+    for (fields, is_live) in [
+        ("Content-Length: 1\n", false),
+        ("Content-Type: text/event-stream\n", true),
+        ("x-accel-buffering: No\nContent-Length: 1\n", true),
+        ("X-Accel-Buffering: yes\n", false),
+        ("Content-Type: Application/gRPC+proto\n", true),
+        ("Content-Type: application/g\n", false),
+        ("Cache-Control: max-age=0, No-Store\n", true),
+        (
+            "Cache-Control: no-store\nTransfer-Encoding: chunked\n",
+            true,
+        ),
+        ("Cache-Control: no-store\nContent-Length: 1\n", false),
+        (
+            "Cache-Control: no-cache\nTransfer-Encoding: chunked\n",
+            false,
+        ),
+    ] {
+        assert_eq!(of(fields).is_live, is_live, "{fields}");
+    }
     assert_eq!(of("Retry-After: 3\n").retry_after_secs, Some(3));
     assert_eq!(
         of("Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\n").retry_after_secs,
