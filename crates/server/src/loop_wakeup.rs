@@ -31,11 +31,6 @@ impl LoopWakeup {
         self.0.swap(CALLED, Ordering::AcqRel) == ASLEEP
     }
 
-    /// Whether the loop runs, or is about to. An estimate: it may change meanwhile.
-    pub(crate) fn is_awake(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != ASLEEP
-    }
-
     /// Loop: it begins to look. What comes from now on is seen, or keeps the loop from sleeping.
     pub(crate) fn begin_look(&self) {
         // A swap: what was put somewhere before a call that this takes back is seen by the look.

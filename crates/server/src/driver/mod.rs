@@ -446,17 +446,17 @@ impl Driver {
             }
         }
         // A sleeping driver is woken by the next packet, in the middle of the turn of a sibling or of an event loop. One
-        // that lets them go first finds all that came meanwhile, without a wake-up. Beside a loop that never sleeps, what
-        // this driver answers itself may wait for one slice of the scheduler more, up to 3 ms.
-        if self.has_neighbours.get() || self.runs_beside_loop() {
+        // that lets them go first finds all that came meanwhile, without a wake-up.
+        if self.has_neighbours.get() || self.has_called_loop() {
             rustix::thread::sched_yield();
         }
     }
 
-    /// Whether an event loop that has something to do may run on the same processor.
-    fn runs_beside_loop(&self) -> bool {
+    /// Whether an event loop that may run on the same processor was given something. Of a loop that has enough to do
+    /// already nobody would gain: what this driver answers itself would wait for it.
+    fn has_called_loop(&self) -> bool {
         let shares = self.shared.drivers.share_processors_with(1);
-        shares && self.shared.pools.iter().any(|pool| pool.has_awake_loop())
+        shares && self.shared.pools.iter().any(|pool| pool.has_called_loop())
     }
 
     /// Hands what is in the outboxes to the pools.

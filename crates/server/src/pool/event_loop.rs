@@ -579,9 +579,9 @@ impl Pool {
         self.inbox.get().is_some()
     }
 
-    /// Whether it has an event loop that runs, or is about to.
-    pub(crate) fn has_awake_loop(&self) -> bool {
-        self.inbox.get().is_some_and(|inbox| inbox.loop_is_awake())
+    /// Whether something has come for its event loop, where it has one, since this was asked last.
+    pub(crate) fn has_called_loop(&self) -> bool {
+        self.inbox.get().is_some_and(|inbox| inbox.take_called())
     }
 
     /// Has its event loop, where it has one, end all that is inside.
