@@ -124,6 +124,11 @@ impl Upstreams {
         }
     }
 
+    /// The time of the process is up.
+    pub(crate) fn stop_all(&self) {
+        self.runs.stop_all();
+    }
+
     fn of_pool(&self, pool: usize) -> Option<&DriverUpstream> {
         self.by_pool[pool].as_ref()
     }
@@ -165,11 +170,13 @@ impl DriverUpstream {
         self.waiting.borrow_mut().push(context.waker().clone());
     }
 
-    /// Lets those look first that have waited in the queue already.
-    fn wake_waiting(&self) {
+    /// Wakes those that have waited in the queue already; whether there are any.
+    fn wake_waiting(&self) -> bool {
         // The tasks run later: they may wait again.
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        let has_some = !waiting.is_empty();
         waiting.into_iter().for_each(Waker::wake);
+        has_some
     }
 
     /// The next exchange with its slot, as far as there is one.
@@ -267,8 +274,19 @@ impl Driver {
             tokio::time::sleep(LOOK_AGAIN).await;
             let own = driver.upstreams.own(pool);
             own.is_look_due.set(false);
-            own.wake_waiting();
-            driver.begin_upstream_exchanges(own);
+            driver.look_for_exchanges(own);
+        });
+    }
+
+    /// A slot may be free: those look first that have waited in the queue already.
+    fn look_for_exchanges(self: &Rc<Self>, own: &DriverUpstream) {
+        if !own.wake_waiting() {
+            return self.begin_upstream_exchanges(own);
+        }
+        let (driver, pool) = (Rc::clone(self), own.pool);
+        // Tasks run in the order in which they were woken.
+        tokio::task::spawn_local(async move {
+            driver.begin_upstream_exchanges(driver.upstreams.own(pool));
         });
     }
 
@@ -316,14 +334,14 @@ impl Driver {
         let mut worker = own.worker.borrow_mut();
         match ended {
             Ok(Ok(())) => worker.finish(assignment),
+            Ok(Err(UpstreamFault::Unwanted)) => worker.abandon(assignment, Ending::PeerGone),
             Ok(Err(fault)) => end_without_response(&mut worker, assignment, fault),
             Err(Stopped::ClientGone) => worker.abandon(assignment, Ending::PeerGone),
             Err(Stopped::Overdue) => worker.abandon(assignment, Ending::Timeout),
             Err(Stopped::Drained) => worker.abandon(assignment, Ending::Shutdown),
         }
         drop(worker);
-        own.wake_waiting();
-        self.begin_upstream_exchanges(own);
+        self.look_for_exchanges(own);
         if !self.serving() && self.upstreams.running_len() == 0 {
             self.changed.notify_one();
         }

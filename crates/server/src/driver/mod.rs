@@ -279,6 +279,9 @@ impl Driver {
         if self.state.replace(state) == state {
             return;
         }
+        if state == ServingState::Aborting {
+            self.upstreams.stop_all();
+        }
         // A driver that leaves patiently has no idle connection to wake.
         if state > ServingState::Closing {
             self.table.borrow_mut().fire_all();

@@ -269,6 +269,7 @@ impl UpstreamExchange<'_> {
             UpstreamFault::NoneLeft
             | UpstreamFault::NoneFree
             | UpstreamFault::Body
+            | UpstreamFault::Unwanted
             | UpstreamFault::Unwritable(_) => Outcome::Abandoned,
         };
         slot.ended(telemetry::now(), outcome);

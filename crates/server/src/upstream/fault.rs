@@ -26,6 +26,8 @@ pub(crate) enum UpstreamFault {
     Status(u16),
     /// The body of the request could not be read from its file, or broke off.
     Body,
+    /// Nothing more of the response reaches the client.
+    Unwanted,
     /// The request cannot be written for an upstream.
     Unwritable(RequestFault),
 }
@@ -37,7 +39,7 @@ impl UpstreamFault {
             UpstreamFault::ConnectTimeout | UpstreamFault::Silent => 504,
             UpstreamFault::NoneLeft | UpstreamFault::NoneFree => 503,
             UpstreamFault::Status(status) => status,
-            UpstreamFault::Body => 500,
+            UpstreamFault::Body | UpstreamFault::Unwanted => 500,
             UpstreamFault::Unwritable(RequestFault::ConnectionFields) => 400,
             UpstreamFault::Unwritable(_) => 500,
             _ => 502,
@@ -58,6 +60,7 @@ impl UpstreamFault {
             UpstreamFault::NoneFree => "waited too long for a slot of the upstream",
             UpstreamFault::Status(_) => "the upstream's response is one of retry_status",
             UpstreamFault::Body => "the request's body broke off",
+            UpstreamFault::Unwanted => "",
             UpstreamFault::Unwritable(_) => "the request cannot be written for an upstream",
         }
     }

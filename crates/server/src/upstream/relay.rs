@@ -40,8 +40,6 @@ pub(super) struct Relay<'a, 'x> {
     /// When the try began.
     began: Stamp,
     has_response: bool,
-    /// Nothing more reaches the client; the upstream's rest is not worth reading.
-    is_unwanted: bool,
 }
 
 /// How far the request is.
@@ -94,7 +92,6 @@ impl<'a, 'x> Relay<'a, 'x> {
             seen: 0,
             began,
             has_response: false,
-            is_unwanted: false,
         }
     }
 
@@ -320,13 +317,10 @@ impl Relay<'_, '_> {
         loop {
             let decoded = body.decode(input).map_err(UpstreamFault::Malformed)?;
             let data = &input[decoded.data.clone()];
-            if !data.is_empty() && !self.is_unwanted {
-                let taken = self
-                    .exchange
-                    .assignment
-                    .writer
-                    .write(&data, Amount::OneOfMany);
-                self.is_unwanted = taken == Taken::Gone;
+            let writer = &mut self.exchange.assignment.writer;
+            if !data.is_empty() && writer.write(&data, Amount::OneOfMany) == Taken::Gone {
+                // The rest is not worth an upstream's time.
+                return Err(UpstreamFault::Unwanted);
             }
             input = &input[decoded.consumed..];
             if body.is_done() {

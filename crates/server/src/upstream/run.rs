@@ -86,6 +86,13 @@ impl UpstreamRuns {
         }
     }
 
+    /// Ends all: their clients are gone, or are about to be.
+    pub(super) fn stop_all(&self) {
+        for one in &*self.running.borrow() {
+            one.signals.send(StreamEvent::ClientGone);
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.running.borrow().len()
     }
