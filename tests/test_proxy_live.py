@@ -32,7 +32,7 @@ LIVE = {
 
 @pytest.mark.parametrize("kind", LIVE)
 def test_each_piece_arrives_before_the_next_one_is_made(serve: Callable[..., Milepost], kind: str) -> None:
-    """The upstream makes an event when the client has the one before: one that waits anywhere ends the test."""
+    """The upstream makes an event when the client has the one before; one that waits ends the test."""
     arrived = threading.Semaphore(0)
 
     def respond(connection: Connection, asked: Request) -> None:
@@ -107,12 +107,16 @@ def test_little_of_a_live_response_is_kept_for_a_client_that_reads_nothing(
 def test_event_streams_end_while_the_process_drains(serve: Callable[..., Milepost]) -> None:
     def endless(connection: Connection) -> None:
         connection.request()
-        connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         connection.send(b"3\r\none\r\n")
         connection.sock.recv(1)
 
     with Upstream(endless) as upstream:
-        server = proxy(serve, upstream, "--drain-timeout", "300s", "--ws-drain", "100ms", response_timeout="1h")
+        server = proxy(
+            serve, upstream, "--drain-timeout", "300s", "--ws-drain", "100ms", response_timeout="1h"
+        )
         with server.connect() as client:
             client.send(request())
             assert client.head()[0] == 200
@@ -121,4 +125,5 @@ def test_event_streams_end_while_the_process_drains(serve: Callable[..., Milepos
             with pytest.raises(CutShort):
                 client.chunk()
             server.count()
-        assert until(lambda: any("shutdown" in line for line in server.lines))
+        assert server.wait() == 0
+        assert any("shutdown" in line for line in server.lines)

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use http::upstream::{ForwardingChain, ForwardingFields, HostField, UpstreamRequest};
+use http::upstream::{ForwardingChain, ForwardingFields, HostField, UpstreamRequest, WantedUpgrade,};
 use http::{BodyFraming, HeadIndex, HeadStep, HeadView, Limits};
 use libfuzzer_sys::fuzz_target;
 
@@ -28,6 +28,7 @@ fuzz_target!(|input: &[u8]| {
     let (name, value, other) = (part(), part(), part());
     let set = [(name, value)];
     let is = |bit: u8| choice & 1 << bit != 0;
+    let upgrade = WantedUpgrade::to(value);
     let request = UpstreamRequest {
         head,
         rewritten: is(0).then_some(other),
@@ -53,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
         },
         set: if is(5) { &set } else { &[] },
         removed: if is(6) { &[name] } else { &[] },
-        upgrade: is(7).then_some(value),
+        upgrade: is(7).then_some(&upgrade),
     };
     let mut out = b"kept".to_vec();
     match request.write(&mut out) {

@@ -36,6 +36,7 @@ mod users;
 pub mod pool;
 mod queue;
 
+mod tunnel;
 mod upstream;
 
 mod load_report;

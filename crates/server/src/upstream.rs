@@ -46,9 +46,11 @@ use telemetry::{Ending, Nanos, Stamp};
 use crate::driver::Driver;
 use crate::exchange::stream::StreamEvent;
 use crate::pool::{Assignment, Job, Pool, UpstreamWorker};
+use crate::tunnel::Tunnel;
+pub(crate) use connection::{UnwatchedConnection, UpstreamConnection};
 pub(crate) use group::UpstreamGroup;
 
-use exchange::UpstreamExchange;
+use exchange::{Answered, Switched, UpstreamExchange};
 use fault::UpstreamFault;
 use group::{NoSlot, PlacingKey, UpstreamSlot};
 use idle::IdleConnections;
@@ -309,6 +311,7 @@ impl Driver {
                 slot: &mut slot,
                 status: 0,
                 full: None,
+                upgrade: None,
             };
             let mut work = pin!(exchange.run());
             poll_fn(|context| {
@@ -333,7 +336,15 @@ impl Driver {
         drop(slot);
         let mut worker = own.worker.borrow_mut();
         match ended {
-            Ok(Ok(())) => worker.finish(assignment),
+            Ok(Ok(Answered::Response)) => worker.finish(assignment),
+            Ok(Ok(Answered::Switched(switched))) => {
+                begin_tunnel(
+                    &mut worker,
+                    assignment,
+                    switched,
+                    own.group.settings.tunnel_idle,
+                );
+            }
             Ok(Err(UpstreamFault::Unwanted)) => worker.abandon(assignment, Ending::PeerGone),
             Ok(Err(fault)) => end_without_response(&mut worker, assignment, fault),
             Err(Stopped::ClientGone) => worker.abandon(assignment, Ending::PeerGone),
@@ -345,6 +356,34 @@ impl Driver {
         if !self.serving() && self.upstreams.running_len() == 0 {
             self.changed.notify_one();
         }
+    }
+}
+
+/// The upstream has changed the protocol: the client's driver has the rest.
+fn begin_tunnel(
+    worker: &mut UpstreamWorker,
+    assignment: Assignment,
+    switched: Switched,
+    idle: Nanos,
+) {
+    let Switched {
+        connection,
+        fields,
+        rest,
+        permit,
+    } = switched;
+    match connection.unwatch() {
+        Ok(upstream) => {
+            worker.begin_tunnel(assignment, fields, rest, |exchange, head, first| Tunnel {
+                exchange,
+                upstream,
+                head,
+                first,
+                idle,
+                permit,
+            });
+        }
+        Err(_) => end_without_response(worker, assignment, UpstreamFault::Closed),
     }
 }
 

@@ -33,6 +33,21 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "a pending response may be the acceptance of a WebSocket connection",
     ),
     (
+        "exchange",
+        "tunnel",
+        "a pending response may be the beginning of a tunnel",
+    ),
+    (
+        "tunnel",
+        "response",
+        "the client's protocol may write the head in front of a tunnel",
+    ),
+    (
+        "tunnel",
+        "upstream",
+        "a tunnel has the connection to its upstream",
+    ),
+    (
         "websocket",
         "response",
         "frames wait as parts of a response, in its memory",

@@ -69,6 +69,10 @@ impl Check<'_> {
             idle_max: value
                 .idle_max
                 .map_or(default.idle_max, |count| count as usize),
+            tunnel_idle: value.tunnel_idle.unwrap_or(default.tunnel_idle),
+            tunnels_max: value
+                .tunnels_max
+                .map_or(default.tunnels_max, |count| count as usize),
             retries: value.retries.unwrap_or(default.retries),
             retry_budget: value.retry_budget.unwrap_or(default.retry_budget),
             retry_status: value.retry_status.clone(),

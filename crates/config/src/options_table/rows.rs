@@ -240,6 +240,8 @@ settings! {
     /// Failures: `retries` (2) within a `retry_budget` (10% of the requests), `retry_status` (none), `eject_after` (5
     /// failures in a row) for `eject_time` (30s), and `slow_start` (30s) afterwards. `check` is a path that is asked for each
     /// `check_interval` (2s), with `check_rise` (2), `check_fall` (3) and `check_timeout` (2s).
+    /// WebSocket connections, and others that change their protocol, hold no slot: `tunnels_max` (10000) of a process may
+    /// be open, each for `tunnel_idle` (1h) without a byte.
     /// `protocol` is `http1` or `http2`, and `send_proxy` sends a PROXY protocol header. Servers with `https` have
     /// `tls_ca`, `tls_name`, `tls_verify` (true), `tls_cert` and `tls_key`.
     upstream in Upstreams {} = read_tables(UPSTREAM_TABLE, upstreams::upstream) => upstreams;

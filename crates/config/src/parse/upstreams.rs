@@ -38,6 +38,7 @@ keys! {
     slots: one(|text| count(text, 1..=100_000)) -> u32, "a count from 1 to 100000";
     weight: one(weight_of) -> u32, "a count from 1 to 256";
     idle_max: one(|text| count(text, 0..=4096)) -> u32, "a count from 0 to 4096";
+    tunnels_max: one(|text| count(text, 0..=1_000_000)) -> u32, "a count from 0 to 1000000";
     queue_len: one(queue_len_of) -> usize, "a count from 1 to 1000000";
     timeout: one(|text| span(text, MS..=HOUR)) -> Nanos, SPAN;
     long_timeout: one(|text| span(text, MS..=DAY)) -> Nanos, LONG_SPAN;
@@ -101,6 +102,10 @@ pub(crate) struct UpstreamTable {
     pub idle_timeout: Option<Nanos>,
     #[serde(default, deserialize_with = "idle_max")]
     pub idle_max: Option<u32>,
+    #[serde(default, deserialize_with = "long_timeout")]
+    pub tunnel_idle: Option<Nanos>,
+    #[serde(default, deserialize_with = "tunnels_max")]
+    pub tunnels_max: Option<u32>,
     #[serde(default, deserialize_with = "queue_len")]
     pub queue_len_max: Option<usize>,
     #[serde(default, deserialize_with = "timeout")]

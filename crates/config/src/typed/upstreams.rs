@@ -33,6 +33,10 @@ defaults! {
         pub idle_timeout: Nanos = Nanos::from_secs(50),
         /// Idle connections of one driver to one server.
         pub idle_max: usize = 64,
+        /// A tunnel, such as a WebSocket connection, in which nothing moves for this time is closed.
+        pub tunnel_idle: Nanos = Nanos::from_secs(3600),
+        /// Tunnels of one process to its servers at once.
+        pub tunnels_max: usize = 10_000,
         /// Further tries of a request.
         pub retries: u32 = 2,
         /// Most retries as a share of the requests, from 0 to 1.

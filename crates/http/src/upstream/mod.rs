@@ -10,6 +10,7 @@ mod connection_options;
 mod fault;
 mod request;
 mod response;
+mod upgrade;
 
 pub use body::UpstreamBody;
 pub use fault::UpstreamFault;
@@ -17,6 +18,7 @@ pub use request::{
     ForwardingChain, ForwardingFields, HostField, RequestFault, UpstreamRequest, own_request,
 };
 pub use response::{UpstreamHeadStep, UpstreamResponse};
+pub use upgrade::{NotAgreed, WantedUpgrade};
 
 #[cfg(test)]
 mod tests;

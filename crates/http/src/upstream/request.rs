@@ -8,6 +8,7 @@
 use std::fmt;
 
 use super::connection_options::{ConnectionOptions, TooManyOptions};
+use super::upgrade::WantedUpgrade;
 use crate::fields::{Marks, is_dashed_name, is_field_name, is_field_value, is_host};
 use crate::head::{BodyFraming, HeadView, Method, check_target_bytes};
 use crate::reply_head::elements;
@@ -37,9 +38,8 @@ pub struct UpstreamRequest<'a> {
     pub set: &'a [(&'a [u8], &'a [u8])],
     /// Names of fields of the client that fall.
     pub removed: &'a [&'a [u8]],
-    /// The protocol that the client wants to change to, as its Upgrade field names it, where the upstream is to be asked
-    /// for that.
-    pub upgrade: Option<&'a [u8]>,
+    /// The protocol that the client wants to change to, where the upstream is to be asked for that.
+    pub upgrade: Option<&'a WantedUpgrade>,
 }
 
 /// What Host says.
@@ -228,6 +228,7 @@ impl UpstreamRequest<'_> {
     /// Whether the client's field of this name falls because another is set, or because a route takes it away.
     fn replaces(&self, name: &[u8]) -> bool {
         self.sets(name)
+            || self.upgrade.is_some_and(|upgrade| upgrade.replaces(name))
             || self
                 .removed
                 .iter()
@@ -253,11 +254,15 @@ impl UpstreamRequest<'_> {
             (true, true) => b"Upgrade, TE",
         };
         push_line(out, b"Connection", &[options]);
-        if let Some(protocol) = self.upgrade {
+        if let Some(upgrade) = self.upgrade {
+            let protocol = upgrade.protocol();
             if protocol.is_empty() || !is_field_value(protocol) {
                 return Err(RequestFault::Field(InvalidField::Value));
             }
             push_line(out, b"Upgrade", &[protocol]);
+            if let Some(key) = upgrade.key() {
+                push_line(out, b"Sec-WebSocket-Key", &[key]);
+            }
         }
         if reads_trailers {
             push_line(out, b"TE", &[b"trailers"]);

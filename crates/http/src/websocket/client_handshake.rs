@@ -3,12 +3,9 @@
 //! Takes 16 random bytes and what is wanted, gives the fields of the request; then the response's head, and gives what
 //! has been agreed on. It must not write a request line or Host, and it draws nothing.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::extension::{DeflateAgreement, DeflateOptions, extensions};
 use super::handshake::{
-    ACCEPT, EXTENSIONS, KEY, KEY_BYTES, PROTOCOL, VERSION, VERSION_13, accept_value, has_element,
+    ACCEPT, EXTENSIONS, HandshakeKey, KEY, PROTOCOL, VERSION, VERSION_13, has_element,
     push_upgrade, single, values,
 };
 use crate::reply_head::HEADERS_LEN_MAX;
@@ -17,7 +14,7 @@ use crate::response::FieldLines;
 /// A client's handshake, from its request to the answer.
 #[derive(Clone, Debug)]
 pub struct ClientHandshake<'a> {
-    key: [u8; KEY_BYTES],
+    key: HandshakeKey,
     subprotocols: &'a [&'a str],
     deflate: Option<DeflateOptions>,
 }
@@ -55,11 +52,8 @@ impl<'a> ClientHandshake<'a> {
         subprotocols: &'a [&'a str],
         deflate: Option<DeflateOptions>,
     ) -> Self {
-        let mut key = [0; KEY_BYTES];
-        let written = STANDARD.encode_slice(nonce, &mut key);
-        assert_eq!(written, Ok(KEY_BYTES), "16 bytes are 24 in base64");
         ClientHandshake {
-            key,
+            key: HandshakeKey::new(nonce),
             subprotocols,
             deflate,
         }
@@ -71,7 +65,7 @@ impl<'a> ClientHandshake<'a> {
     /// When a subprotocol cannot stand in a field.
     pub fn push_fields(&self, fields: &mut FieldLines) {
         push_upgrade(fields);
-        fields.push(KEY.as_bytes(), &self.key);
+        fields.push(KEY.as_bytes(), self.key.as_bytes());
         fields.push(VERSION.as_bytes(), VERSION_13);
         if !self.subprotocols.is_empty() {
             let list = self.subprotocols.join(", ");
@@ -103,7 +97,7 @@ impl<'a> ClientHandshake<'a> {
         if !is_upgrade {
             return Err(HandshakeReplyFault::Upgrade);
         }
-        if single(fields.clone(), ACCEPT) != Some(&accept_value(&self.key)) {
+        if single(fields.clone(), ACCEPT) != Some(&self.key.answer()) {
             return Err(HandshakeReplyFault::Accept);
         }
         Ok(AgreedSession {

@@ -26,6 +26,30 @@ pub(super) const KEY_BYTES: usize = 24;
 /// Of an accept value: 20 bytes in base64.
 const ACCEPT_BYTES: usize = 28;
 
+/// The key of one handshake, by the client's role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandshakeKey([u8; KEY_BYTES]);
+
+impl HandshakeKey {
+    /// Of random bytes, which are new for each connection.
+    pub fn new(nonce: [u8; 16]) -> Self {
+        let mut key = [0; KEY_BYTES];
+        let written = STANDARD.encode_slice(nonce, &mut key);
+        assert_eq!(written, Ok(KEY_BYTES), "16 bytes are 24 in base64");
+        HandshakeKey(key)
+    }
+
+    /// Value of `Sec-WebSocket-Key`.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The `Sec-WebSocket-Accept` that answers it.
+    pub fn answer(&self) -> [u8; ACCEPT_BYTES] {
+        accept_value(&self.0)
+    }
+}
+
 /// A request for a WebSocket connection that may be accepted.
 pub struct Handshake<'a> {
     /// `None` over HTTP/2.

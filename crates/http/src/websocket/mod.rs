@@ -37,7 +37,7 @@ pub use extension::{
     DeflateAgreement, DeflateContext, DeflateOptions, DeflateSide, WINDOW_BITS_DEFAULT,
 };
 pub use frame::{FrameHeader, Opcode, PayloadForm, apply_mask};
-pub use handshake::{Handshake, HandshakeFault, SubprotocolNotOffered};
+pub use handshake::{Handshake, HandshakeFault, HandshakeKey, SubprotocolNotOffered};
 pub use message::{CloseFrame, Event, MessageDecoder, Received};
 
 /// Largest payload of a control frame, RFC 6455 section 5.5.

@@ -209,6 +209,8 @@ numbers! {
         sum http2_floods,
         /// WebSocket connections that applications have accepted.
         sum websockets,
+        /// Connections that have become tunnels to upstreams.
+        sum tunnels,
         /// Connections accepted from the socket of a driver that did not come to it.
         sum stall_takeovers,
         /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.

@@ -19,6 +19,7 @@ pub(crate) use super::ownership::After;
 use super::ownership::WriteOwnership;
 use crate::response::{Parts, ReplyMemory, ResponseHead, SpillFile};
 use crate::sync::{invariant, lock};
+use crate::tunnel::Tunnel;
 use crate::websocket::WebSocketChannel;
 use config::typed::Rate;
 
@@ -94,6 +95,8 @@ pub(crate) struct PendingStart {
     pub(crate) trailers: Option<FieldLines>,
     /// The response accepts a WebSocket connection: what follows it are frames, in both directions.
     pub(crate) websocket: Option<Arc<WebSocketChannel>>,
+    /// The response changes the protocol: the driver has the exchange from here on.
+    pub(crate) tunnel: Option<Box<Tunnel>>,
 }
 
 /// An exchange whose response is complete but not yet sent.
@@ -397,6 +400,11 @@ impl PendingResponse {
     /// What came with the first part, or will.
     pub(crate) fn start(&mut self) -> &mut PendingStart {
         self.start.get_or_insert_default()
+    }
+
+    /// Driver: the tunnel that begins.
+    pub(crate) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
+        self.start.as_mut()?.tunnel.take()
     }
 
     /// Driver: the WebSocket connection that was accepted.

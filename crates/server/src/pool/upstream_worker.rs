@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use files::Reply;
+use http::FieldLines;
 use logging::Level;
 use queueing::Entry;
 use telemetry::{Ending, Nanos};
@@ -15,6 +16,8 @@ use super::{Assignment, Job, Pool};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{StreamEvent, StreamObserver};
 use crate::queue::DequeueReason;
+use crate::response::{Encoding, ResponseHead};
+use crate::tunnel::Tunnel;
 
 /// One driver's end of one pool.
 pub(crate) struct UpstreamWorker {
@@ -89,6 +92,54 @@ impl UpstreamWorker {
         self.responder.end(assignment, ended);
     }
 
+    /// The upstream has changed the protocol, with these fields of its 101 and `rest` behind them: the client's driver has
+    /// the exchange from here on, and gets what `tunnel` makes of it, of the head for a protocol that writes heads itself,
+    /// and of what the client gets first.
+    pub(crate) fn begin_tunnel(
+        &mut self,
+        mut assignment: Assignment,
+        fields: FieldLines,
+        rest: Vec<u8>,
+        tunnel: impl FnOnce(Box<Exchange>, Option<ResponseHead>, Vec<u8>) -> Tunnel,
+    ) {
+        leave_stream(&mut assignment);
+        let Assignment {
+            mut exchange,
+            mut writer,
+        } = assignment;
+        let (stream, _, encoding) = writer.way();
+        let record = &mut exchange.record;
+        let (head, first) = match encoding {
+            Encoding::Http1 => {
+                let mut text = http::switching_protocols(&fields);
+                (record.status, record.head_bytes) = (101, text.len() as u64);
+                text.extend_from_slice(&rest);
+                (None, text)
+            }
+            Encoding::Frames => {
+                let fields = fields.freeze();
+                (record.status, record.head_bytes) = (200, fields.as_bytes().len() as u64);
+                let head = ResponseHead {
+                    status: 200,
+                    fields,
+                    has_trailers: false,
+                };
+                (Some(head), rest)
+            }
+        };
+        record.phases.replied = telemetry::now();
+        stream.set_head(record.status, record.head_bytes, None);
+        self.count_ended(&exchange);
+        let tunnel = Box::new(tunnel(exchange, head, first));
+        stream.pending().start().tunnel = Some(tunnel);
+        if stream.ownership.pass_to_driver().is_err() {
+            // The driver has ended the exchange in the meantime.
+            drop(stream.pending().take_tunnel());
+        }
+        writer.leave();
+        self.responder.keep(writer);
+    }
+
     /// The upstream gave no response, or not all of it: the client gets `reply` where nothing has left yet, else a
     /// response that does not look complete. The record ends so.
     pub(crate) fn fail(
@@ -140,6 +191,13 @@ impl UpstreamWorker {
         let counters = self.pool().counters;
         counters.running.take_from_any();
         counters.completed.add_from_any();
+    }
+}
+
+impl Pool {
+    /// Whether what answers its exchanges may accept WebSocket connections.
+    pub(crate) fn takes_websockets(&self) -> bool {
+        self.has_event_loop() || self.upstream().is_some()
     }
 }
 

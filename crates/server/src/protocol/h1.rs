@@ -33,6 +33,7 @@ use super::offloaded::{Interrupted, Offloaded, StillOpen};
 use super::proxied::NoProxyHeader;
 use super::send::{ResponseSender, SendMonitor};
 use super::streamed::{StreamedBody, is_streamed};
+use super::tunnel;
 use super::websocket::UpgradedConnection;
 use super::{Begun, Connection, Look, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
@@ -644,6 +645,10 @@ impl H1 {
                 let upgraded = UpgradedConnection::new(connection, offloaded, channel, input);
                 Step::Then(Box::pin(upgraded.serve()).await)
             }
+            Err(StillOpen::Tunnel(tunnel)) => {
+                let input = std::mem::take(&mut self.buffer);
+                Step::Then(Box::pin(tunnel::serve(connection, *tunnel, input)).await)
+            }
             Err(StillOpen::Overdue) => {
                 let (mut request, reply) = offloaded.overdue();
                 self.respond(&mut request, reply, Then::Linger, telemetry::now())
@@ -701,7 +706,9 @@ impl H1 {
                 return self.respond(&mut request, reply, Then::Linger, telemetry::now());
             }
             // A handshake has no body.
-            Err(Interrupted::Other(StillOpen::WebSocket(_))) => return Step::Then(Then::Close),
+            Err(Interrupted::Other(StillOpen::WebSocket(_) | StillOpen::Tunnel(_))) => {
+                return Step::Then(Then::Close);
+            }
         }
         match connection.discard(&mut streamed).await {
             true => {

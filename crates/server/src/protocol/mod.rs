@@ -18,6 +18,7 @@ mod streamed;
 mod h1;
 mod h2;
 
+mod tunnel;
 mod websocket;
 
 use std::cell::{Cell, RefCell};

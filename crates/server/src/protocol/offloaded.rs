@@ -32,6 +32,7 @@ use crate::exchange::stream::StreamShared;
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::Progress;
+use crate::tunnel::Tunnel;
 use crate::websocket::WebSocketChannel;
 use ipc::stats::{Doing, Timeout};
 
@@ -66,6 +67,8 @@ pub(crate) enum StillOpen {
     Overdue,
     /// The application has accepted a WebSocket connection.
     WebSocket(Arc<WebSocketChannel>),
+    /// The upstream has changed the protocol.
+    Tunnel(Box<Tunnel>),
 }
 
 impl<'a> Offloaded<'a> {
@@ -114,6 +117,9 @@ impl<'a> Offloaded<'a> {
             Ok(Returned::Queued) => {
                 if let Some(channel) = self.accepted() {
                     return Err(StillOpen::WebSocket(channel));
+                }
+                if let Some(tunnel) = self.stream.pending().take_tunnel() {
+                    return Err(StillOpen::Tunnel(tunnel));
                 }
                 match self.send_finished() {
                     Some(then) => then,

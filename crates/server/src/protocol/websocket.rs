@@ -266,8 +266,7 @@ impl WebSocketSession {
     fn step_open(&mut self, now: Stamp, drain: Option<SessionDrain>) {
         if let Some(drain) = drain {
             if self.drains == Stamp::NEVER {
-                let wait = (self.config.drain.0 as f64 * drain.share) as u64;
-                self.drains = now.plus(Nanos(wait));
+                self.drains = now.plus(drain.wait(self.config.drain));
             }
             if self.drains <= now || drain.is_at_once {
                 self.close(drain.code, now);
@@ -358,6 +357,14 @@ impl SessionDrain {
             share: (slot % open) as f64 / open as f64,
             is_at_once: state == ServingState::Aborting,
         })
+    }
+
+    /// How long this connection may stay, of the time that all of them have.
+    pub(super) fn wait(self, drain: Nanos) -> Nanos {
+        match self.is_at_once {
+            true => Nanos::ZERO,
+            false => Nanos((drain.0 as f64 * self.share) as u64),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// One connection to one upstream.
-pub(super) struct UpstreamConnection {
+pub(crate) struct UpstreamConnection {
     stream: UpstreamStream,
     /// When its last exchange ended; before that, when it was made.
     pub(super) idle_since: Stamp,
@@ -24,6 +24,22 @@ pub(super) struct UpstreamConnection {
 enum UpstreamStream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+/// A connection on its way from one driver to another, which no runtime watches.
+pub(crate) enum UnwatchedConnection {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// The stream, whatever its kind.
+macro_rules! each {
+    ($connection:expr, $stream:ident => $call:expr) => {
+        match &mut $connection.stream {
+            UpstreamStream::Tcp($stream) => $call,
+            UpstreamStream::Unix($stream) => $call,
+        }
+    };
 }
 
 impl UpstreamConnection {
@@ -48,31 +64,38 @@ impl UpstreamConnection {
         }
     }
 
+    /// Takes it from the driver that has it.
+    pub(crate) fn unwatch(self) -> io::Result<UnwatchedConnection> {
+        Ok(match self.stream {
+            UpstreamStream::Tcp(stream) => UnwatchedConnection::Tcp(stream.into_std()?),
+            UpstreamStream::Unix(stream) => UnwatchedConnection::Unix(stream.into_std()?),
+        })
+    }
+
     /// Reads what has come; 0 bytes at the end of the upstream's side.
-    pub(super) fn poll_read(
+    pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(buffer);
-        let read = match &mut self.stream {
-            UpstreamStream::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
-            UpstreamStream::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
-        };
+        let read = each!(self, stream => Pin::new(stream).poll_read(context, &mut buffer));
         ready!(read)?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Offers buffers in one call; gives the bytes that were taken.
-    pub(super) fn poll_write(
+    pub(crate) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            UpstreamStream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, buffers),
-            UpstreamStream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, buffers),
-        }
+        each!(self, stream => Pin::new(stream).poll_write_vectored(context, buffers))
+    }
+
+    /// Ends our side.
+    pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_shutdown(context))
     }
 
     /// Whether a connection that is idle has ended, or has sent what nobody asked for, as far as the runtime has heard.
@@ -92,5 +115,15 @@ impl UpstreamConnection {
             UpstreamStream::Unix(stream) => recv(stream, &mut [0; 1], flags),
         };
         !matches!(looked, Err(Errno::AGAIN))
+    }
+}
+
+impl UnwatchedConnection {
+    /// Gives it to the driver that calls this.
+    pub(crate) fn watch(self) -> io::Result<UpstreamConnection> {
+        Ok(UpstreamConnection::of(match self {
+            Self::Tcp(stream) => UpstreamStream::Tcp(TcpStream::from_std(stream)?),
+            Self::Unix(stream) => UpstreamStream::Unix(UnixStream::from_std(stream)?),
+        }))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use config::typed::Balance;
 use http::FieldLines;
 use http::upstream::{
-    ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse,
+    ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse, WantedUpgrade,
 };
 use queueing::balancing::{FailureKind, LoadReport, Outcome, Progress, RetryCase, may_retry};
 use telemetry::{Nanos, ToldLoad};
@@ -29,6 +29,7 @@ use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
 use crate::pool::Assignment;
+use crate::tunnel::TunnelPermit;
 
 /// A try that gave no whole response.
 pub(super) struct FailedTry {
@@ -49,12 +50,39 @@ pub(super) struct UpstreamExchange<'a> {
     pub(super) status: u16,
     /// Its server had no room for the request, and asks for such a pause.
     pub(super) full: Option<Nanos>,
+    /// The change of the protocol that its client wants.
+    pub(super) upgrade: Option<PendingUpgrade>,
+}
+
+/// A change of the protocol that is asked for.
+pub(super) struct PendingUpgrade {
+    pub(super) wanted: WantedUpgrade,
+    pub(super) permit: TunnelPermit,
+}
+
+/// What an upstream has given.
+pub(super) enum Answered {
+    /// A response, which is written but for its end.
+    Response,
+    /// A change of the protocol.
+    Switched(Switched),
+}
+
+/// An upstream's end of a tunnel.
+pub(super) struct Switched {
+    pub(super) connection: UpstreamConnection,
+    /// Fields of its 101, for the client.
+    pub(super) fields: FieldLines,
+    /// Bytes of the other protocol that came with them.
+    pub(super) rest: Vec<u8>,
+    pub(super) permit: TunnelPermit,
 }
 
 impl UpstreamExchange<'_> {
     /// # Errors
     /// Why there is no whole response.
-    pub(super) async fn run(mut self) -> Result<(), UpstreamFault> {
+    pub(super) async fn run(mut self) -> Result<Answered, UpstreamFault> {
+        self.prepare_upgrade()?;
         let body = RequestBody::take(&mut self.assignment.exchange);
         let mut tried = Vec::new();
         self.take_slot(&tried).await?;
@@ -65,7 +93,7 @@ impl UpstreamExchange<'_> {
             attempts = attempts.saturating_add(1);
             self.assignment.exchange.record.upstream.attempts = attempts;
             let failed = match self.try_once(&body, uses_idle).await {
-                Ok(()) => return Ok(()),
+                Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };
             let was_reused = self.assignment.exchange.record.upstream.reused;
@@ -91,7 +119,11 @@ impl UpstreamExchange<'_> {
     }
 
     /// One try at the server of the slot.
-    async fn try_once(&mut self, body: &RequestBody, uses_idle: bool) -> Result<(), FailedTry> {
+    async fn try_once(
+        &mut self,
+        body: &RequestBody,
+        uses_idle: bool,
+    ) -> Result<Answered, FailedTry> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let began = telemetry::now();
         let idle = match uses_idle {
@@ -112,14 +144,35 @@ impl UpstreamExchange<'_> {
         let head = self.request_head(body).map_err(not_connected)?;
         let endpoint = std::sync::Arc::clone(&slot.endpoint);
         let relay = Relay::new(self, connection, head, body, began);
-        match relay.run().await? {
-            Relayed::Kept(connection) => {
+        let relayed = relay.run().await?;
+        self.report_served();
+        match (relayed, self.upgrade.take()) {
+            (Relayed::Kept(connection), _) => {
                 let mut idle = self.own.idle.borrow_mut();
                 idle.put(endpoint, connection, telemetry::now());
             }
-            Relayed::Ended => {}
+            (Relayed::Switched(connection, fields, rest), Some(upgrade)) => {
+                return Ok(Answered::Switched(Switched {
+                    connection,
+                    fields,
+                    rest,
+                    permit: upgrade.permit,
+                }));
+            }
+            (Relayed::Ended | Relayed::Switched(..), _) => {}
         }
-        self.report_served();
+        Ok(Answered::Response)
+    }
+
+    /// Finds out whether the client wants to change the protocol, and takes a place for its tunnel.
+    fn prepare_upgrade(&mut self) -> Result<(), UpstreamFault> {
+        let head = self.assignment.exchange.head();
+        let nonce = || fastrand::u128(..).to_ne_bytes();
+        if let Some(wanted) = WantedUpgrade::of(head, nonce) {
+            let permit = self.own.group.tunnels.take();
+            let permit = permit.ok_or(UpstreamFault::TooManyTunnels)?;
+            self.upgrade = Some(PendingUpgrade { wanted, permit });
+        }
         Ok(())
     }
 
@@ -261,13 +314,16 @@ impl UpstreamExchange<'_> {
                 Outcome::Failed(FailureKind::Timeout)
             }
             UpstreamFault::Closed => Outcome::Failed(FailureKind::Closed),
-            UpstreamFault::Malformed(_) => Outcome::Failed(FailureKind::Malformed),
+            UpstreamFault::Malformed(_) | UpstreamFault::NotSwitched => {
+                Outcome::Failed(FailureKind::Malformed)
+            }
             UpstreamFault::Status(status) => Outcome::Served {
                 latency: telemetry::now().since(slot.taken),
                 status,
             },
             UpstreamFault::NoneLeft
             | UpstreamFault::NoneFree
+            | UpstreamFault::TooManyTunnels
             | UpstreamFault::Body
             | UpstreamFault::Unwanted
             | UpstreamFault::Unwritable(_) => Outcome::Abandoned,
@@ -309,7 +365,7 @@ impl UpstreamExchange<'_> {
             },
             set: &set,
             removed: &removed,
-            upgrade: None,
+            upgrade: self.upgrade.as_ref().map(|upgrade| &upgrade.wanted),
         };
         let mut written = Vec::new();
         request

@@ -22,6 +22,10 @@ pub(crate) enum UpstreamFault {
     NoneLeft,
     /// None had a free slot in time.
     NoneFree,
+    /// As many tunnels are open as may be.
+    TooManyTunnels,
+    /// The client takes success for a change of the protocol, which the upstream has not made.
+    NotSwitched,
     /// A response with a status that is tried again elsewhere, where nobody else could be asked.
     Status(u16),
     /// The body of the request could not be read from its file, or broke off.
@@ -37,7 +41,9 @@ impl UpstreamFault {
     pub(super) fn status(self) -> u16 {
         match self {
             UpstreamFault::ConnectTimeout | UpstreamFault::Silent => 504,
-            UpstreamFault::NoneLeft | UpstreamFault::NoneFree => 503,
+            UpstreamFault::NoneLeft | UpstreamFault::NoneFree | UpstreamFault::TooManyTunnels => {
+                503
+            }
             UpstreamFault::Status(status) => status,
             UpstreamFault::Body | UpstreamFault::Unwanted => 500,
             UpstreamFault::Unwritable(RequestFault::ConnectionFields) => 400,
@@ -58,6 +64,10 @@ impl UpstreamFault {
             UpstreamFault::Silent => "the upstream sent nothing for response_timeout",
             UpstreamFault::NoneLeft => "no server of the upstream works",
             UpstreamFault::NoneFree => "waited too long for a slot of the upstream",
+            UpstreamFault::TooManyTunnels => "as many tunnels are open as may be (tunnels_max)",
+            UpstreamFault::NotSwitched => {
+                "the upstream has answered a WebSocket handshake by success without a change of the protocol"
+            }
             UpstreamFault::Status(_) => "the upstream's response is one of retry_status",
             UpstreamFault::Body => "the request's body broke off",
             UpstreamFault::Unwanted => "",

@@ -20,6 +20,7 @@ use queueing::balancing::{
 use telemetry::Stamp;
 
 use crate::sync::{invariant, lock};
+use crate::tunnel::TunnelPlaces;
 
 /// Servers of one group at once, those included that only end what they have: names may stand for many addresses.
 const MEMBERS_MAX: usize = 256;
@@ -30,6 +31,7 @@ pub(crate) struct UpstreamGroup {
     /// Number of its first server among the names in the log.
     first_name: u16,
     in_flight: Counters,
+    pub(super) tunnels: Arc<TunnelPlaces>,
     /// As of the last look.
     slots_total: AtomicUsize,
     /// Members have lower numbers.
@@ -107,6 +109,7 @@ impl UpstreamGroup {
         Arc::new(Self {
             first_name,
             in_flight: Counters::new(&settings.name, slots),
+            tunnels: TunnelPlaces::new(settings.tunnels_max),
             slots_total: AtomicUsize::new(0),
             members_len: AtomicUsize::new(0),
             state: Mutex::new(GroupState {

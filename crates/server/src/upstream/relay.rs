@@ -8,6 +8,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use http::upstream::UpstreamFault as Broken;
 use http::upstream::{UpstreamBody, UpstreamHeadStep, UpstreamResponse};
 use http::{Asked, FieldLines};
 use queueing::balancing::Progress;
@@ -64,6 +65,8 @@ enum Receiving {
     Whole {
         keeps: bool,
     },
+    /// The connection is another protocol's. Fields of the 101, and bytes that came behind it.
+    Switched(FieldLines, Vec<u8>),
 }
 
 /// How a try ended that gave a whole response.
@@ -71,6 +74,8 @@ pub(super) enum Relayed {
     /// The connection may serve another exchange.
     Kept(UpstreamConnection),
     Ended,
+    /// The protocol was changed.
+    Switched(UpstreamConnection, FieldLines, Vec<u8>),
 }
 
 impl<'a, 'x> Relay<'a, 'x> {
@@ -99,15 +104,19 @@ impl<'a, 'x> Relay<'a, 'x> {
     pub(super) async fn run(mut self) -> Result<Relayed, FailedTry> {
         let relayed = poll_fn(|context| self.poll(context)).await;
         self.exchange.run.set_due(Stamp::NEVER);
-        match relayed {
-            Ok(keeps) if keeps && self.sending == SendState::Sent => {
+        let progress = match relayed {
+            Err(fault) => self.progress(fault),
+            Ok(_) => Progress::Delivering,
+        };
+        match (relayed, self.receiving) {
+            (Ok(_), Receiving::Switched(fields, rest)) => {
+                Ok(Relayed::Switched(self.connection, fields, rest))
+            }
+            (Ok(keeps), _) if keeps && self.sending == SendState::Sent => {
                 Ok(Relayed::Kept(self.connection))
             }
-            Ok(_) => Ok(Relayed::Ended),
-            Err(fault) => Err(FailedTry {
-                fault,
-                progress: self.progress(fault),
-            }),
+            (Ok(_), _) => Ok(Relayed::Ended),
+            (Err(fault), _) => Err(FailedTry { fault, progress }),
         }
     }
 
@@ -145,8 +154,10 @@ impl<'a, 'x> Relay<'a, 'x> {
                     return Poll::Pending;
                 }
             }
-            if let Receiving::Whole { keeps } = self.receiving {
-                return Poll::Ready(Ok(keeps));
+            match self.receiving {
+                Receiving::Whole { keeps } => return Poll::Ready(Ok(keeps)),
+                Receiving::Switched(..) => return Poll::Ready(Ok(false)),
+                Receiving::Head | Receiving::Body { .. } => {}
             }
         }
         context.waker().wake_by_ref();
@@ -190,7 +201,7 @@ impl<'a, 'x> Relay<'a, 'x> {
                 .writer
                 .has_room(Some(STREAM_BYTES_MAX)),
             Receiving::Body { .. } => self.exchange.assignment.writer.has_room(None),
-            Receiving::Head | Receiving::Whole { .. } => true,
+            Receiving::Head | Receiving::Whole { .. } | Receiving::Switched(..) => true,
         }
     }
 
@@ -245,6 +256,7 @@ impl Relay<'_, '_> {
     fn receive_head(&mut self, input: &[u8]) -> Result<Option<usize>, UpstreamFault> {
         let limits = &self.exchange.driver.config().limits;
         let asked = match self.exchange.assignment.exchange.head().is_head() {
+            _ if self.exchange.upgrade.is_some() => Asked::Upgrade,
             true => Asked::Head,
             false => Asked::Other,
         };
@@ -265,6 +277,21 @@ impl Relay<'_, '_> {
             return Ok(Some(response.head_bytes));
         }
         self.exchange.note_response(&response, input);
+        if let Some(upgrade) = &self.exchange.upgrade {
+            match response.status {
+                101 if upgrade.wanted.agree(&mut fields).is_err() => {
+                    return Err(UpstreamFault::Malformed(Broken::SwitchForm));
+                }
+                101 => {
+                    self.receiving = Receiving::Switched(fields, Vec::new());
+                    return Ok(Some(response.head_bytes));
+                }
+                200..300 if !upgrade.wanted.takes_success() => {
+                    return Err(UpstreamFault::NotSwitched);
+                }
+                _ => {}
+            }
+        }
         if self
             .exchange
             .may_retry_status(response.status, self.request.body())
@@ -306,6 +333,10 @@ impl Relay<'_, '_> {
 
     /// Takes a piece of the body.
     fn receive_body(&mut self, mut input: &[u8]) -> Result<(), UpstreamFault> {
+        if let Receiving::Switched(_, rest) = &mut self.receiving {
+            rest.extend_from_slice(input);
+            return Ok(());
+        }
         let Receiving::Body {
             body,
             keeps,
@@ -347,15 +378,13 @@ impl Relay<'_, '_> {
     fn receive_end(&mut self) -> Result<(), UpstreamFault> {
         match &mut self.receiving {
             Receiving::Head if !self.has_response => Err(UpstreamFault::Closed),
-            Receiving::Head => Err(UpstreamFault::Malformed(
-                http::upstream::UpstreamFault::HeadCut,
-            )),
+            Receiving::Head => Err(UpstreamFault::Malformed(Broken::HeadCut)),
             Receiving::Body { body, .. } => {
                 body.close().map_err(UpstreamFault::Malformed)?;
                 self.receiving = Receiving::Whole { keeps: false };
                 Ok(())
             }
-            Receiving::Whole { .. } => Ok(()),
+            Receiving::Whole { .. } | Receiving::Switched(..) => Ok(()),
         }
     }
 }

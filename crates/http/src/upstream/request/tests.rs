@@ -359,14 +359,17 @@ fn sets_and_removes_what_a_route_says() {
 #[test]
 fn asks_for_another_protocol_where_it_should() {
     let head = "GET / HTTP/1.1\nHost: h\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Key: k\nTE: trailers\n\n";
-    let text = written(head, |request| request.upgrade = Some(b"websocket"));
+    let to = |protocol: &[u8]| -> &'static WantedUpgrade {
+        Box::leak(Box::new(WantedUpgrade::to(protocol)))
+    };
+    let text = written(head, |request| request.upgrade = Some(to(b"websocket")));
     let expect = format!(
         "GET / HTTP/1.1\nHost: h\nSec-WebSocket-Key: k\nConnection: Upgrade, TE\nUpgrade: websocket\nTE: trailers\n\
          {HERE_LINES}\n"
     );
     assert_eq!(text, Ok(expect));
     for protocol in [&b""[..], b"a\r\nb: c"] {
-        let text = written(head, |request| request.upgrade = Some(protocol));
+        let text = written(head, |request| request.upgrade = Some(to(protocol)));
         assert_eq!(text, Err(RequestFault::Field(InvalidField::Value)));
     }
 }

@@ -134,14 +134,14 @@ fn handshake(mux: &StreamMux, pipe: CodecPipe) -> Option<Codec<CodecPipe, Bytes>
     let config = mux.connection.driver.config();
     let (stream_window, connection_window) = UPLOAD_WINDOWS[0];
     let mut builder = Builder::new();
-    let has_event_loop = |pool: &Arc<Pool>| pool.has_event_loop();
+    let takes_websockets = |pool: &Arc<Pool>| pool.takes_websockets();
     if mux
         .connection
         .driver
         .shared
         .pools
         .iter()
-        .any(has_event_loop)
+        .any(takes_websockets)
     {
         // RFC 8441 section 3: WebSocket for those that ask.
         builder.enable_connect_protocol();

@@ -27,6 +27,7 @@ mod stream;
 mod offloaded;
 mod resets;
 mod send;
+mod tunnel;
 mod upload;
 mod websocket;
 

@@ -55,9 +55,11 @@ impl StreamTask {
             Ok(Returned::Queued) => {
                 drop(place);
                 self.answer_upload();
-                match offloaded.accepted() {
-                    Some(channel) => self.serve_websocket(&mut offloaded, channel).await,
-                    None => self.send_pending(&mut offloaded).await,
+                let tunnel = offloaded.stream.pending().take_tunnel();
+                match (offloaded.accepted(), tunnel) {
+                    (Some(channel), _) => self.serve_websocket(&mut offloaded, channel).await,
+                    (None, Some(tunnel)) => self.serve_tunnel(*tunnel).await,
+                    (None, None) => self.send_pending(&mut offloaded).await,
                 }
             }
             // The worker has ended the exchange without a response.

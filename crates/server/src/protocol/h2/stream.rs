@@ -149,7 +149,7 @@ impl StreamTask {
     /// Whether what becomes of a request may be the answer to a WebSocket handshake.
     fn takes_websocket(&self, begun: &Begun) -> bool {
         match begun {
-            Begun::Offload(exchange) => self.driver.pool_of(exchange).has_event_loop(),
+            Begun::Offload(exchange) => self.driver.pool_of(exchange).takes_websockets(),
             Begun::Respond(reply) => reply.status >= 300,
             Begun::LookUp(_) => false,
             // What it may be is known when it begins again.

@@ -169,7 +169,7 @@ impl StreamTask {
     }
 
     /// The turn of this stream, if it is there; asks for it otherwise.
-    fn turn_now(&self, want: usize) -> Option<usize> {
+    pub(super) fn turn_now(&self, want: usize) -> Option<usize> {
         match self.slot.turn.get() {
             Turn::Granted(bytes) => Some(bytes.min(want)),
             Turn::Waiting => None,
@@ -224,7 +224,11 @@ impl StreamTask {
 
 impl StreamSender {
     /// Bytes of `granted` that the stream's window has room for; `None`: the context is woken when it has.
-    fn capacity_now(&mut self, granted: usize, context: &mut Context<'_>) -> Option<usize> {
+    pub(super) fn capacity_now(
+        &mut self,
+        granted: usize,
+        context: &mut Context<'_>,
+    ) -> Option<usize> {
         let send = self.stream_mut();
         send.reserve_capacity(granted);
         let mut capacity = send.capacity().min(granted);
