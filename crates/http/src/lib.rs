@@ -59,6 +59,7 @@ pub use head::{
 pub use limits::Limits;
 pub use proxy_protocol::{
     PROXY_HEADER_BYTES_MAX, ProxiedEnds, ProxyHeader, ProxyHeaderFault, proxy_header,
+    write_proxy_header,
 };
 pub use refusal::{Cause, Refusal};
 pub use reply_head::{Asked, NoReply, ReplyBody, ReplyHead, ReplyHeadStep};

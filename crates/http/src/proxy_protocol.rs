@@ -66,6 +66,35 @@ impl ProxyHeaderFault {
     }
 }
 
+/// Appends a header of version 2: of a connection for a client with what it has connected to, or of the sender's own.
+pub fn write_proxy_header(out: &mut Vec<u8>, ends: Option<(SocketAddr, SocketAddr)>) {
+    const LOCAL: u8 = 0x20;
+    const PROXY: u8 = 0x21;
+    out.extend_from_slice(&V2_SIGNATURE);
+    let Some((client, local)) = ends else {
+        return out.extend_from_slice(&[LOCAL, 0, 0, 0]);
+    };
+    let (from, to) = (client.ip().to_canonical(), local.ip().to_canonical());
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            out.extend_from_slice(&[PROXY, 0x11, 0, 12]);
+            out.extend_from_slice(&from.octets());
+            out.extend_from_slice(&to.octets());
+        }
+        _ => {
+            let octets = |ip| match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                IpAddr::V6(ip) => ip.octets(),
+            };
+            out.extend_from_slice(&[PROXY, 0x21, 0, 36]);
+            out.extend_from_slice(&octets(from));
+            out.extend_from_slice(&octets(to));
+        }
+    }
+    out.extend_from_slice(&client.port().to_be_bytes());
+    out.extend_from_slice(&local.port().to_be_bytes());
+}
+
 /// Reads the header at the beginning of `bytes`.
 ///
 /// # Errors
@@ -211,6 +240,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let check = |client: &str, local: &str, expect: (&str, &str)| {
+            let read = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+            let mut bytes = Vec::new();
+            write_proxy_header(&mut bytes, Some((read(client), read(local))));
+            let ends = ProxiedEnds {
+                client: read(expect.0),
+                local: read(expect.1),
+                is_tls: false,
+            };
+            let header = ProxyHeader::Complete {
+                bytes: bytes.len(),
+                ends: Some(ends),
+            };
+            assert_eq!(proxy_header(&bytes), Ok(header), "{client} {local}");
+        };
+        let v4 = ("192.0.2.7:5000", "198.51.100.1:443");
+        check(v4.0, v4.1, v4);
+        check("[::ffff:192.0.2.7]:5000", v4.1, v4);
+        let v6 = ("[2001:db8::7]:1", "[2001:db8::1]:2");
+        check(v6.0, v6.1, v6);
+        let mut own = Vec::new();
+        write_proxy_header(&mut own, None);
+        let bytes = own.len();
+        assert_eq!(
+            proxy_header(&own),
+            Ok(ProxyHeader::Complete { bytes, ends: None })
+        );
+    }
 
     fn ends(client: &str, local: &str) -> Option<ProxiedEnds> {
         Some(ProxiedEnds {
