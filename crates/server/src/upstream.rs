@@ -15,6 +15,7 @@
 //! `relay` of a `request` and its response over one `connection`. `idle` keeps connections between exchanges.
 
 mod check;
+mod connect;
 mod connection;
 mod exchange;
 mod fault;

@@ -1,9 +1,11 @@
-//! TLS of accepted connections: what they are accepted with, and one machine without I/O for each of them.
+//! TLS of accepted connections: what they are accepted with, and one machine without I/O for each of them; and what
+//! connections to upstreams are made with.
 //!
 //! Takes the files that the configuration names, ciphertext and plaintext in buffers of the caller. Opens no socket and
 //! reads no clock. The protocol is rustls', the arithmetic that of aws-lc-rs or ring.
 #![forbid(unsafe_code)]
 
+mod client_tls;
 mod server_tls;
 
 mod certificate;
@@ -31,6 +33,7 @@ pub use certificate::{CertificateFacts, ClientCertificate, ENDS_SOON_SECS, KeyKi
 pub use ciphertext::Ciphertext;
 pub use client_auth::ClientAuthId;
 pub use client_hello::{HandshakeInput, is_client_hello};
+pub use client_tls::client_config;
 pub use credentials::{CredentialFiles, Credentials, IdentityFault};
 pub use fault::TlsFileFault;
 pub use handshake::{Alpn, HandshakeFacts};

@@ -422,6 +422,7 @@ pub(super) const CRATES: [CrateRule; 19] = [
             "pkcs8",
             "ring",
             "rustls",
+            "rustls-native-certs",
             "serde",
             "x509-parser",
             "zeroize",

@@ -62,7 +62,7 @@ impl OpenedParts {
         let blocking = BlockingPools::start(config)
             .map_err(|error| start_fault("cannot start a thread", &error))?;
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);
-        let shared = self.share(&handlers, &log, blocking, ids, slot);
+        let shared = self.share(&handlers, &log, blocking, ids, slot)?;
         let (events, inbox) = mpsc::channel();
         // Before the supervisor learns that this server is open: from then on a signal is
         // an orderly stop.
@@ -89,7 +89,7 @@ impl OpenedParts {
         blocking: BlockingPools,
         ids: Ids,
         slot: usize,
-    ) -> Shared {
+    ) -> Result<Shared, StartFault> {
         let config = &self.config;
         let listen = &config.listen;
         let memory = ReplyMemory::new(
@@ -110,12 +110,12 @@ impl OpenedParts {
             watchdog: watchdog.clone(),
             load: Arc::clone(&load),
         };
-        let pools = pools(config, handlers, &context, &self.slots);
+        let pools = pools(config, handlers, &context, &self.slots)?;
         // Pools hold the load, so that it must not hold them.
         let asked: Vec<_> = pools.iter().map(Arc::downgrade).collect();
         load.ask(move || Pool::workload(&asked));
         let challenges = Arc::new(ChallengeAnswers::default());
-        Shared {
+        Ok(Shared {
             service: Service::new(config, slow, Arc::clone(&challenges)),
             guards: Arc::clone(&self.guards),
             request_changes: RouteChanges::of_requests(config),
@@ -155,7 +155,7 @@ impl OpenedParts {
             closing: OnceLock::new(),
             is_replaced: AtomicBool::new(false),
             config: Arc::clone(config),
-        }
+        })
     }
 }
 
@@ -165,11 +165,11 @@ fn pools(
     handlers: &[Arc<dyn Handler>],
     context: &PoolContext,
     slots: &Arc<SharedSlots>,
-) -> Vec<Arc<Pool>> {
+) -> Result<Vec<Arc<Pool>>, StartFault> {
     let mut first_name = 0;
     let mut groups = Vec::new();
     for upstream in &config.upstreams {
-        let group = UpstreamGroup::new(upstream, first_name, slots);
+        let group = UpstreamGroup::open(upstream, first_name, slots)?;
         for fault in group.resolve() {
             context.log.error(Level::Warning, &fault);
         }
@@ -185,10 +185,10 @@ fn pools(
             Some(_) => PoolKind::EventLoop,
         },
     };
-    match config.has_pools() {
+    Ok(match config.has_pools() {
         true => Pool::all(context, kind_of),
         false => Vec::new(),
-    }
+    })
 }
 
 /// The blocking pools of the process: their threads do for drivers what may wait for a disk.

@@ -4,7 +4,7 @@
 //! kept connection would not find a server that takes no new ones.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,7 +18,6 @@ use queueing::balancing::CheckResult;
 use tokio::time::timeout;
 
 use super::connection::UpstreamConnection;
-use super::exchange::connect_to;
 use super::group::{Endpoint, UpstreamGroup};
 use crate::driver::Driver;
 
@@ -81,14 +80,11 @@ impl Driver {
         endpoint: &Endpoint,
         check: &HealthCheck,
     ) -> io::Result<u16> {
-        let mut connection = connect_to(&endpoint.at).await?;
+        let made = group.connector.connect(endpoint, None).await;
+        let mut connection = made.map_err(|fault| io::Error::other(fault.cause()))?;
         let host = group.settings.servers[endpoint.server].authority();
         let request = own_request(&check.path, &host, "milepost-check");
-        let mut left = request.as_slice();
-        while !left.is_empty() {
-            let sent = poll_fn(|context| connection.poll_write(context, &[IoSlice::new(left)]));
-            left = &left[sent.await?..];
-        }
+        connection.send_all(&request).await?;
         let mut received = Vec::new();
         let mut fields = FieldLines::new();
         let mut seen = 0;

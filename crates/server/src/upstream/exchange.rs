@@ -4,10 +4,8 @@
 //! 9.2.2) and no byte of a response has come. What has reached the client is never replaced.
 
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
 use config::typed::Balance;
 use http::FieldLines;
@@ -16,12 +14,11 @@ use http::upstream::{
 };
 use queueing::balancing::{FailureKind, LoadReport, Outcome, Progress, RetryCase, may_retry};
 use telemetry::{Nanos, ToldLoad};
-use tokio::time::timeout;
 
 use super::DriverUpstream;
 use super::connection::UpstreamConnection;
-use super::fault::{UpstreamFault, of_connect};
-use super::group::{EndpointAddress, NoSlot, UpstreamSlot};
+use super::fault::UpstreamFault;
+use super::group::{NoSlot, UpstreamSlot};
 use super::own_fields::RequestFields;
 use super::placing::{placing_key, sticky_mark};
 use super::relay::{Relay, Relayed};
@@ -136,8 +133,15 @@ impl UpstreamExchange<'_> {
             fault,
             progress: Progress::NotConnected,
         };
-        let connected = connect(self.own, &slot.endpoint.at, idle).await;
-        let connection = connected.map_err(not_connected)?;
+        let connection = match idle {
+            Some(connection) => connection,
+            None => {
+                let ends = &self.assignment.exchange.ends;
+                let connector = &self.own.group.connector;
+                let made = connector.connect(&slot.endpoint, Some(ends)).await;
+                made.map_err(not_connected)?
+            }
+        };
         if !facts.reused {
             facts.connect = telemetry::now().since(began);
         }
@@ -147,6 +151,8 @@ impl UpstreamExchange<'_> {
         let relayed = relay.run().await?;
         self.report_served();
         match (relayed, self.upgrade.take()) {
+            // One that has named its client is of no use to another one.
+            (Relayed::Kept(_), _) if self.own.group.settings.sends_proxy_header => {}
             (Relayed::Kept(connection), _) => {
                 let mut idle = self.own.idle.borrow_mut();
                 idle.put(endpoint, connection, telemetry::now());
@@ -309,7 +315,9 @@ impl UpstreamExchange<'_> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let outcome = match failed.fault {
             _ if is_stale => Outcome::Abandoned,
-            UpstreamFault::Unreachable => Outcome::Failed(FailureKind::Connect),
+            UpstreamFault::Unreachable | UpstreamFault::Handshake(_) => {
+                Outcome::Failed(FailureKind::Connect)
+            }
             UpstreamFault::ConnectTimeout | UpstreamFault::Silent => {
                 Outcome::Failed(FailureKind::Timeout)
             }
@@ -372,29 +380,5 @@ impl UpstreamExchange<'_> {
             .write(&mut written)
             .map_err(UpstreamFault::Unwritable)?;
         Ok(written)
-    }
-}
-
-/// A connection to a server: the idle one, or a new one.
-async fn connect(
-    own: &DriverUpstream,
-    at: &EndpointAddress,
-    idle: Option<UpstreamConnection>,
-) -> Result<UpstreamConnection, UpstreamFault> {
-    if let Some(connection) = idle {
-        return Ok(connection);
-    }
-    let longest = Duration::from_nanos(own.group.settings.connect_timeout.0);
-    match timeout(longest, connect_to(at)).await {
-        Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(error)) => Err(of_connect(&error)),
-        Err(_) => Err(UpstreamFault::ConnectTimeout),
-    }
-}
-
-pub(super) async fn connect_to(at: &EndpointAddress) -> io::Result<UpstreamConnection> {
-    match at {
-        EndpointAddress::Unix(path) => UpstreamConnection::unix(path).await,
-        EndpointAddress::Tcp(address) => UpstreamConnection::tcp(*address).await,
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use http::upstream::RequestFault;
 use telemetry::Ending;
+use tokio_rustls::rustls::{CertificateError, Error as TlsError};
 
 /// What went wrong between here and an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(crate) enum UpstreamFault {
     Unreachable,
     /// No connection was made in time.
     ConnectTimeout,
+    /// The TLS handshake failed.
+    Handshake(HandshakeCause),
     /// The connection ended before any byte of the response.
     Closed,
     /// Bytes that are no response, with what is wrong with them.
@@ -59,6 +62,7 @@ impl UpstreamFault {
             UpstreamFault::ConnectTimeout => {
                 "the upstream took no connection within connect_timeout"
             }
+            UpstreamFault::Handshake(cause) => cause.text(),
             UpstreamFault::Closed => "the upstream closed the connection without a response",
             UpstreamFault::Malformed(fault) => fault.text(),
             UpstreamFault::Silent => "the upstream sent nothing for response_timeout",
@@ -83,6 +87,56 @@ impl UpstreamFault {
             _ => Ending::Refused,
         }
     }
+}
+
+/// What is wrong with a TLS handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandshakeCause {
+    /// No authority that counts has signed the certificate.
+    Issuer,
+    /// It is for another name.
+    Name,
+    /// Its time is over, or has not come.
+    Time,
+    /// It is not a good one for another reason.
+    Certificate,
+    /// The server wants another certificate of the proxy, or nothing that the proxy can offer.
+    Refused,
+    /// There is no TLS, or too little in common.
+    Other,
+}
+
+impl HandshakeCause {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Issuer => "the certificate of the upstream has an unknown issuer (tls_ca)",
+            Self::Name => "the certificate of the upstream is for another name (tls_name)",
+            Self::Time => "the certificate of the upstream has expired, or is not valid yet",
+            Self::Certificate => "the certificate of the upstream cannot be used",
+            Self::Refused => "the upstream refused the TLS handshake (tls_cert, tls_name)",
+            Self::Other => "the TLS handshake with the upstream failed",
+        }
+    }
+}
+
+/// Why a TLS handshake failed.
+pub(super) fn of_handshake(error: &io::Error) -> UpstreamFault {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
+    UpstreamFault::Handshake(match cause {
+        Some(TlsError::InvalidCertificate(error)) => match error {
+            CertificateError::UnknownIssuer => HandshakeCause::Issuer,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                HandshakeCause::Name
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => HandshakeCause::Time,
+            _ => HandshakeCause::Certificate,
+        },
+        Some(TlsError::AlertReceived(_)) => HandshakeCause::Refused,
+        _ => HandshakeCause::Other,
+    })
 }
 
 /// Why a connection could not be made.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use config::failure::StartFault;
 use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
 use ipc::stats::SharedSlots;
 use queueing::balancing::{
@@ -19,6 +20,7 @@ use queueing::balancing::{
 };
 use telemetry::Stamp;
 
+use super::connect::Connector;
 use crate::sync::{invariant, lock};
 use crate::tunnel::TunnelPlaces;
 
@@ -32,6 +34,7 @@ pub(crate) struct UpstreamGroup {
     first_name: u16,
     in_flight: Counters,
     pub(super) tunnels: Arc<TunnelPlaces>,
+    pub(super) connector: Connector,
     /// As of the last look.
     slots_total: AtomicUsize,
     /// Members have lower numbers.
@@ -104,9 +107,16 @@ pub(super) enum NoSlot {
 impl UpstreamGroup {
     /// The group with these settings, whose first server has this number among the names in the log. `slots` are those of
     /// all processes of the host.
-    pub(crate) fn new(settings: &Upstream, first_name: u16, slots: &Arc<SharedSlots>) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// Its certificates cannot be used.
+    pub(crate) fn open(
+        settings: &Upstream,
+        first_name: u16,
+        slots: &Arc<SharedSlots>,
+    ) -> Result<Arc<Self>, StartFault> {
         let group = Group::new(group_settings(settings), Vec::new());
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             first_name,
             in_flight: Counters::new(&settings.name, slots),
             tunnels: TunnelPlaces::new(settings.tunnels_max),
@@ -118,8 +128,9 @@ impl UpstreamGroup {
                 budget: RetryBudget::new((settings.retry_budget * 100.0) as u32),
                 rng: fastrand::Rng::new(),
             }),
+            connector: Connector::open(settings)?,
             settings: settings.clone(),
-        })
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, GroupState> {

@@ -27,7 +27,7 @@ impl IdleConnections {
     /// A connection to this address that has not ended.
     pub(super) fn take(&mut self, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
         let idle = self.of(endpoint)?;
-        while let Some(connection) = idle.pop() {
+        while let Some(mut connection) = idle.pop() {
             if !connection.is_dead() {
                 return Some(connection);
             }
@@ -61,7 +61,7 @@ impl IdleConnections {
     /// Lets go of those that have ended, or have been idle for too long.
     pub(super) fn close_old(&mut self, now: Stamp) {
         for (_, idle) in &mut self.endpoints {
-            idle.retain(|one| now.since(one.idle_since) < self.timeout && !one.has_news());
+            idle.retain_mut(|one| now.since(one.idle_since) < self.timeout && !one.has_news());
         }
         self.endpoints.retain(|(_, idle)| !idle.is_empty());
     }

@@ -211,8 +211,8 @@ impl<'a, 'x> Relay<'a, 'x> {
         let read = self.connection.poll_read(context, &mut scratch.input);
         let received = match read {
             Poll::Ready(Ok(bytes @ 1..)) => Poll::Ready(self.receive(&scratch.input[..bytes])),
-            // A reset is an end that comes early.
-            Poll::Ready(_) => Poll::Ready(self.receive_end()),
+            Poll::Ready(Ok(_)) => Poll::Ready(self.receive_end()),
+            Poll::Ready(Err(_)) => Poll::Ready(self.receive_failure()),
             Poll::Pending => Poll::Pending,
         };
         self.exchange.driver.put_scratch(scratch);
@@ -374,7 +374,15 @@ impl Relay<'_, '_> {
         Ok(())
     }
 
-    /// The upstream has ended its side, or the connection has failed.
+    /// The connection has failed: what would end with it has not, under TLS without the notice of an end too.
+    fn receive_failure(&mut self) -> Result<(), UpstreamFault> {
+        match &self.receiving {
+            Receiving::Body { .. } => Err(UpstreamFault::Malformed(Broken::BodyCut)),
+            _ => self.receive_end(),
+        }
+    }
+
+    /// The upstream has ended its side.
     fn receive_end(&mut self) -> Result<(), UpstreamFault> {
         match &mut self.receiving {
             Receiving::Head if !self.has_response => Err(UpstreamFault::Closed),
