@@ -17,6 +17,7 @@ from lab.experiments import command as experiments
 from lab.log import command as log
 from lab.log import reading
 from lab.peers import command as peers
+from lab.proxy import command as proxy
 from lab.reload import command as reload
 from lab.slow import command as slow
 from lab.tls import command as tls
@@ -43,6 +44,9 @@ SUBCOMMANDS = {
     "reading": Subcommand("`milepost report` beside goaccess", reading.add_arguments, reading.run),
     "reload": Subcommand("reloads, crashes and spread over processes", reload.add_arguments, reload.run),
     "tls": Subcommand("TLS and HTTP/2 beside nginx and granian", tls.add_arguments, tls.run),
+    "proxy": Subcommand(
+        "upstreams behind it, beside nginx, HAProxy and Caddy", proxy.add_arguments, proxy.run
+    ),
     "asgi": Subcommand("ASGI and WebSocket beside granian and uvicorn", asgi.add_arguments, asgi.run),
     "control": Subcommand(
         "pools that size themselves, and the simulator", control.add_arguments, control.run

@@ -1,0 +1,1 @@
+"""Milepost as a reverse proxy beside nginx, HAProxy and Caddy."""
