@@ -31,6 +31,7 @@ impl FastOnes {
             return false;
         }
         let wait_ns = f64::from(ask.waiting + 1) / self.per_ns;
-        wait_ns < (slow.slowness - 1.0) * self.mean_ns
+        // Half of what this request would gain: all behind it are served sooner when it goes.
+        2.0 * wait_ns < (slow.slowness - 1.0) * self.mean_ns
     }
 }
