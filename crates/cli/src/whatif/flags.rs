@@ -10,6 +10,7 @@ use telemetry::{Nanos, Pattern};
 use whatif::prediction::{ControlMode, ErrorMax, Objective, Reserve, Threads};
 use whatif::{Concurrency, Laws, Service};
 
+use super::fleet::FleetOptions;
 use super::routes::PoolRule;
 use super::{objective, synthetic};
 use crate::inputs::{expect, inputs, pattern, value, with_flags};
@@ -38,6 +39,7 @@ Examples:
   milepost whatif asgi.log --processes 1,2,4 --concurrency 50,100:1000 --to-thread /report
   milepost whatif access.log --threads 2,4,8 --html whatif.html
   milepost whatif --synthetic 'poisson rate=200 run=lognormal:20ms,4' --threads 4,5,6,8
+  milepost whatif proxy.log --servers 4 --slots 4 --balance queue,least-connections
 
 Durations take us, ms, s, m, h, d.
 Exit: 0 done, 1 no number of threads meets the objectives, 2 an input could not be read or the
@@ -62,6 +64,15 @@ queue-timeout DURATION Maximum queue time before a request is refused [default: 
 overload-timeout DURATION Maximum queue time while a pool is overloaded [default: auto, 1s or three median run times]
 queue-len-max N Maximum number of requests in the queue [default: 1024]
 queue-reserve THREADS[:PLACES] Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]
+# Fleets
+servers LIST Numbers of servers behind a proxy: 2,4,8; simulates them instead of one server
+slots N Requests that each server runs at once [default: the threads of the log]
+balance LIST Rules that pick a server, as the setting `balance`; `central` is one queue that knows all [default: each]
+limits LIST What a proxy knows of the slots: reported, learnt, none [default: reported,none]
+proxies LIST Numbers of proxies that do not see each other: 1,4 [default: 1]
+slow-server FACTOR One of the servers takes so many times as long: 10x
+round-trip DURATION Time of a request's way to a server and back [default: 200us]
+report-delay DURATION How much later than its response a load report counts [default: 0]
 # Requests
 synthetic SPEC Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'
 run DISTRIBUTION Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4
@@ -102,6 +113,8 @@ pub(super) struct WhatifOptions {
     pub(super) rates: Vec<f64>,
     pub(super) controls: Vec<ControlMode>,
     pub(super) pools: Vec<PoolRule>,
+    /// Several servers instead of one.
+    pub(super) fleet: Option<FleetOptions>,
     pub(super) objectives: Vec<Objective>,
     pub(super) threads_now: Option<Threads>,
     pub(super) concurrency_now: Option<Concurrency>,
@@ -180,6 +193,7 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         rates: flags.list("rate", rate),
         controls: flags.list("control", control),
         pools: flags.all("pools", PoolRule::parse),
+        fleet: flags.fleet(),
         objectives: flags.all("objective", objective::parse),
         threads_now: flags.value("threads-now", threads),
         concurrency_now: flags.value("concurrency-now", concurrency),
@@ -207,7 +221,8 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
     }
 }
 
-struct Flags<'m> {
+/// The flags of a command line, and what is wrong with them.
+pub(super) struct Flags<'m> {
     matches: &'m ArgMatches,
     faults: Vec<Message>,
 }
@@ -246,6 +261,9 @@ impl Flags<'_> {
             if names[..index].contains(name) {
                 self.fault("--pools", &format!("two pools are named `{name}`"));
             }
+        }
+        if let Some(fleet) = &options.fleet {
+            return fleet.check(self, options);
         }
         let is_synthetic = matches!(options.source, Source::Synthetic(_));
         let is_counted = !options.threads.is_empty() || !options.objectives.is_empty();
@@ -290,15 +308,15 @@ impl Flags<'_> {
         }
     }
 
-    fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.matches.contains_id(name)
     }
 
-    fn fault(&mut self, flag: &str, cause: &str) {
+    pub(super) fn fault(&mut self, flag: &str, cause: &str) {
         self.faults.push(Message::new(&format!("`{flag}`"), cause));
     }
 
-    fn value<T>(
+    pub(super) fn value<T>(
         &mut self,
         name: &str,
         understand: impl Fn(&str) -> Result<T, String>,
@@ -306,7 +324,7 @@ impl Flags<'_> {
         value(self.matches, name, &mut self.faults, understand)
     }
 
-    fn or<T>(
+    pub(super) fn or<T>(
         &mut self,
         name: &str,
         default: T,
@@ -315,7 +333,11 @@ impl Flags<'_> {
         self.value(name, understand).unwrap_or(default)
     }
 
-    fn list<T>(&mut self, name: &str, understand: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+    pub(super) fn list<T>(
+        &mut self,
+        name: &str,
+        understand: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
         let all = self.value(name, |text| {
             let parts: Vec<&str> = text.split(',').map(str::trim).collect();
             // The values of all lists multiply to the number of simulations.
@@ -343,7 +365,7 @@ impl Flags<'_> {
     }
 }
 
-fn whole(text: &str, bounds: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
+pub(super) fn whole(text: &str, bounds: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| bounds.contains(number));
     let expected = format!("a number from {} to {}", bounds.start(), bounds.end());
     expect(number, &expected, text)

@@ -5,6 +5,7 @@
 //! does not repeat the log.
 
 mod flags;
+mod fleet;
 mod json;
 mod log_facts;
 mod loop_proposal;
@@ -35,7 +36,7 @@ use flags::{Source, WhatifOptions};
 use log_facts::Present;
 use loop_proposal::LoopProposal;
 use proposal::Proposal;
-use reading::Untimed;
+use reading::{RunOf, Untimed};
 use routes::Routes;
 
 /// Most variants of one question.
@@ -104,7 +105,13 @@ struct SearchResult {
 }
 
 pub(crate) fn run(matches: &ArgMatches) -> i32 {
-    let findings = flags::options(matches).and_then(|options| {
+    let options = flags::options(matches);
+    if let Ok(options) = &options
+        && let Some(fleet) = &options.fleet
+    {
+        return fleet::run(options, fleet);
+    }
+    let findings = options.and_then(|options| {
         let findings = predict(&options).map_err(|message| vec![message])?;
         Ok((options, findings))
     });
@@ -235,7 +242,7 @@ fn known(options: &WhatifOptions) -> Result<(String, Present, Vec<String>), Mess
         None => Untimed::Left,
     };
     let routes = Routes::new(&options.pools, &options.to_threads);
-    let read = reading::read(inputs, pattern, routes, untimed)?;
+    let read = reading::read(inputs, pattern, routes, untimed, RunOf::Here)?;
     let title = title(inputs);
     let fault = read.fault(&title, untimed);
     match fault.or_else(|| read.clash(&options.pools)) {

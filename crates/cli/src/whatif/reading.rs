@@ -32,6 +32,15 @@ pub(super) enum Untimed {
     Left,
 }
 
+/// Which times of a request that went to another server are its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunOf {
+    /// Those that this server saw: until the last byte of the response.
+    Here,
+    /// Those that the other server told.
+    Upstream,
+}
+
 /// What was read.
 #[derive(Debug)]
 pub(super) struct ReadLog {
@@ -59,6 +68,10 @@ pub(super) struct Unsimulated {
     untimed_len: u64,
     /// Whole times alone: taken for run times.
     totals_len: u64,
+    /// They went to another server,
+    pub(super) proxied_len: u64,
+    /// of which these servers did not tell how long they ran.
+    untold_len: u64,
     /// Some of these have times by names that are not read any more.
     has_former_names: bool,
 }
@@ -72,6 +85,7 @@ pub(super) fn read(
     pattern: Option<&Pattern>,
     routes: Routes,
     untimed: Untimed,
+    run_of: RunOf,
 ) -> Result<ReadLog, Message> {
     let mut reader = LogReader {
         recorder: Recorder::default(),
@@ -79,6 +93,7 @@ pub(super) fn read(
         processes: BTreeMap::new(),
         last_process: 0,
         untimed,
+        run_of,
         takes_totals: !pattern.is_some_and(Pattern::knows_runs),
         left_out: Unsimulated::default(),
         is_full: false,
@@ -126,6 +141,7 @@ struct LogReader {
     processes: BTreeMap<Vec<u8>, u16>,
     last_process: u16,
     untimed: Untimed,
+    run_of: RunOf,
     /// Whether a time that is the whole stands for the run.
     takes_totals: bool,
     left_out: Unsimulated,
@@ -141,6 +157,13 @@ impl LogReader {
         if handling == Handling::Untimed && self.takes_totals && is_foreign(line) {
             (handling, spans.run) = (Handling::Ran, spans.total);
             self.left_out.totals_len += 1;
+        }
+        if self.run_of == RunOf::Upstream && line.is_proxied() {
+            self.left_out.proxied_len += 1;
+            match line.upstream.run {
+                Some(run) => spans.run = Some(run),
+                None => self.left_out.untold_len += 1,
+            }
         }
         match (handling, self.untimed) {
             (Handling::Elsewhere, _) => {
@@ -286,6 +309,13 @@ impl ReadLog {
                 thousands(self.left_out.untimed_len)
             ));
         }
+        if self.left_out.untold_len > 0 {
+            doubts.push(format!(
+                "the servers of {} of {} requests did not tell their run times: the whole time at the server counts",
+                thousands(self.left_out.untold_len),
+                thousands(self.left_out.proxied_len)
+            ));
+        }
         let silence = self.recording.silence();
         if silence > SILENCE {
             let hours = (silence.as_secs_f64() / 3_600.0).round() as u64;
@@ -345,7 +375,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::fs::write(&path, text).unwrap();
-        read(&[Input::File(path)], None, Routes::default(), untimed).unwrap()
+        read(
+            &[Input::File(path)],
+            None,
+            Routes::default(),
+            untimed,
+            RunOf::Here,
+        )
+        .unwrap()
     }
 
     const RAN: &str =
