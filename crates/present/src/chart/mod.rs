@@ -230,6 +230,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_what_a_page_says_around_a_chart() {
+        let file = sweep().file();
+        for part in [
+            "xmlns=",
+            ".c0 {",
+            ">Requests a second</text>",
+            ">milepost</text>",
+        ] {
+            assert!(file.contains(part), "{part}: {file}");
+        }
+        let count = |part| file.matches(part).count();
+        assert_eq!((count("<svg"), count("</svg>")), (2, 2));
+        // Both names of the legend, below the chart.
+        assert_eq!(count("width=\"12\" height=\"12\""), 2);
+    }
+
+    #[test]
     fn a_chart_without_values_says_so() {
         let gaps = vec![(1.0, 0.0), (f64::NAN, 1.0)];
         for points in [vec![], gaps] {

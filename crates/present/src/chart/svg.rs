@@ -18,6 +18,10 @@ const BOTTOM: f64 = 48.0;
 const AREAS_LEN_MAX: usize = 400;
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 60;
+/// The height of a title above a chart that is a file, and of a row of its legend.
+const FILE_TOP: f64 = 26.0;
+const LEGEND_ROW: f64 = 20.0;
+const LEGEND_COLUMNS: usize = 3;
 /// The style of charts, which a page has in its own.
 pub(crate) const STYLE: &str = include_str!("../chart.css");
 
@@ -53,6 +57,35 @@ impl Chart {
         }
         svg.push_str("</svg>");
         svg
+    }
+
+    /// The chart as a file of its own: with its style, its title and its legend.
+    pub fn file(&self) -> String {
+        let legend = self.legend();
+        let rows = legend.len().div_ceil(LEGEND_COLUMNS);
+        let height = FILE_TOP + HEIGHT + LEGEND_ROW * (rows as f64 + 0.5);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\"><style>{STYLE}</style>\
+             <rect width=\"100%\" height=\"100%\" style=\"fill: var(--p-ground)\"/>\
+             <text class=\"marked\" x=\"14\" y=\"22\">{}</text>",
+            escaped(&self.title, 2 * NAME_CHARS_MAX),
+        );
+        let placed =
+            format!("<svg class=\"chart\" y=\"{FILE_TOP}\" width=\"{WIDTH}\" height=\"{HEIGHT}\"");
+        svg += &self.svg().replacen("<svg class=\"chart\"", &placed, 1);
+        for (place, (colour, name)) in legend.into_iter().enumerate() {
+            let x = 14.0 + (place % LEGEND_COLUMNS) as f64 * (WIDTH / LEGEND_COLUMNS as f64);
+            let y = FILE_TOP + HEIGHT + LEGEND_ROW * (place / LEGEND_COLUMNS) as f64;
+            let _ = write!(
+                svg,
+                "<rect class=\"fill {}\" x=\"{x:.0}\" y=\"{y:.0}\" width=\"12\" height=\"12\"/><text x=\"{:.0}\" y=\"{:.0}\">{}</text>",
+                colour_class(colour),
+                x + 18.0,
+                y + 11.0,
+                escaped(name, NAME_CHARS_MAX),
+            );
+        }
+        svg + "</svg>\n"
     }
 
     fn bars(&self, x: &Range, y: &Range, svg: &mut String) {
