@@ -30,6 +30,7 @@ NAVIGATION = {
         "docs/guide/whatif",
     ],
     "Pools and limits": ["docs/guide/pools", "docs/control", "docs/guide/limits-and-timeouts"],
+    "Proxies": ["docs/balancing"],
     "Processes": ["docs/guide/processes", "docs/guide/preload", "docs/guide/hooks"],
     "Files and responses": [
         "docs/guide/static-files",
