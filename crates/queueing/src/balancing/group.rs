@@ -226,7 +226,7 @@ impl Group {
     ) -> Candidate {
         let limit = member.limit(now, &self.settings, census.ramp());
         let in_flight = counters.in_flight(index);
-        let slowness = member.slowness(now, self.typical_ns);
+        let slowness = member.slowness(now, self.typical_ns, in_flight);
         Candidate {
             index,
             position: member.position,

@@ -159,8 +159,8 @@ impl Member {
     }
 
     /// How many times slower than is typical it is; see [`Latency::slowness`].
-    pub(super) fn slowness(&self, now: Stamp, typical_ns: f64) -> f64 {
-        let silence = match self.own {
+    pub(super) fn slowness(&self, now: Stamp, typical_ns: f64, in_flight: u32) -> f64 {
+        let silence = match self.own.min(in_flight) {
             0 => Nanos::ZERO,
             _ => now.since(self.heard),
         };
@@ -169,10 +169,11 @@ impl Member {
 
     /// It got a request; it has `in_flight` now, and `waiting` more find no slot.
     pub(super) fn taken(&mut self, now: Stamp, in_flight: u32, waiting: u32) {
-        if self.own == 0 {
+        if self.own == 0 || in_flight <= 1 {
             self.heard = now;
         }
-        self.own += 1;
+        // No more than all have: an end that nobody told is forgotten when the server has nothing any more.
+        self.own = (self.own + 1).min(in_flight);
         if self.is_searched() {
             self.search.taken(now, in_flight, waiting);
         }

@@ -460,6 +460,24 @@ fn a_fast_server_gets_requests_ahead_of_its_threads() {
 }
 
 #[test]
+fn an_end_that_nobody_told_does_not_make_a_server_slow() {
+    let mut case = Case::of(Rule::Queue, 2, 4);
+    for member in [0, 1] {
+        (0..20).for_each(|_| case.end(member, 0, served(10)));
+    }
+    // Its slot was given back, and nobody said how it ended.
+    let Choice::Taken(lost) = case.at(0) else {
+        panic!("all are free");
+    };
+    case.counters.release(lost);
+    let other = 1 - lost;
+    case.take(other, 1);
+    assert_eq!(case.at(60_000), Choice::Taken(lost));
+    // One that is in flight for so long does.
+    assert_eq!(case.at(61_000), Choice::Taken(other));
+}
+
+#[test]
 fn another_process_may_be_faster() {
     /// The first member's last slot is gone when it is asked for.
     struct Raced;
