@@ -148,6 +148,25 @@ def test_an_upstream_that_cannot_be_reached_is_a_502(serve: Callable[..., Milepo
     assert until(lambda: "the upstream cannot be reached" in server.errors)
 
 
+def test_a_failure_is_named_to_the_client_where_that_is_asked_for(serve: Callable[..., Milepost]) -> None:
+    def end(connection: Connection) -> None:
+        connection.request()
+
+    port = free_port()
+    toml = tables("route", {"path": "/gone", "upstream": "gone"}, {"path": "/", "upstream": "back"})
+    with Upstream(end) as upstream:
+        toml += tables(
+            "upstream",
+            {"name": "gone", "servers": [f"http://127.0.0.1:{port}"], "proxy_status": True},
+            {"name": "back", "servers": [upstream.url], "proxy_status": True},
+        )
+        with serve(toml=toml).connect() as client:
+            gone = client.ask("GET", "/gone").header("proxy-status")
+            assert gone == "milepost; error=connection_refused"
+            cut = client.ask("POST", "/", body=b"x").header("proxy-status")
+            assert cut == "milepost; error=connection_terminated"
+
+
 BAD = {
     "nonsense": b"220 smtp.example ESMTP\r\n",
     "http 0.9": b"<html>hello</html>",

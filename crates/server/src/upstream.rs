@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use config::typed::Config;
+use config::typed::{Config, Upstream};
 use files::Reply;
 use http::FieldLines;
 use logging::Level;
@@ -339,15 +339,12 @@ impl Driver {
         match ended {
             Ok(Ok(Answered::Response)) => worker.finish(assignment),
             Ok(Ok(Answered::Switched(switched))) => {
-                begin_tunnel(
-                    &mut worker,
-                    assignment,
-                    switched,
-                    own.group.settings.tunnel_idle,
-                );
+                begin_tunnel(&mut worker, assignment, switched, &own.group.settings);
             }
             Ok(Err(UpstreamFault::Unwanted)) => worker.abandon(assignment, Ending::PeerGone),
-            Ok(Err(fault)) => end_without_response(&mut worker, assignment, fault),
+            Ok(Err(fault)) => {
+                end_without_response(&mut worker, assignment, fault, &own.group.settings)
+            }
             Err(Stopped::ClientGone) => worker.abandon(assignment, Ending::PeerGone),
             Err(Stopped::Overdue) => worker.abandon(assignment, Ending::Timeout),
             Err(Stopped::Drained) => worker.abandon(assignment, Ending::Shutdown),
@@ -365,7 +362,7 @@ fn begin_tunnel(
     worker: &mut UpstreamWorker,
     assignment: Assignment,
     switched: Switched,
-    idle: Nanos,
+    settings: &Upstream,
 ) {
     let Switched {
         connection,
@@ -380,20 +377,33 @@ fn begin_tunnel(
                 upstream,
                 head,
                 first,
-                idle,
+                idle: settings.tunnel_idle,
                 permit,
             });
         }
-        Err(_) => end_without_response(worker, assignment, UpstreamFault::Closed),
+        Err(_) => end_without_response(worker, assignment, UpstreamFault::Closed, settings),
     }
 }
 
 /// The upstream gave no response, or not all of it.
-fn end_without_response(worker: &mut UpstreamWorker, assignment: Assignment, fault: UpstreamFault) {
+fn end_without_response(
+    worker: &mut UpstreamWorker,
+    assignment: Assignment,
+    fault: UpstreamFault,
+    settings: &Upstream,
+) {
     let has_begun = assignment.writer.head_is_sent();
     worker.log(&assignment.exchange, Level::Error, fault.cause());
     // Both may be otherwise in a moment.
     let retry_after_secs = (fault.status() == 503).then_some(1);
-    let reply = Reply::refusal(fault.status(), retry_after_secs);
+    let error = fault.error_type().filter(|_| settings.says_proxy_status);
+    let reply = Reply::refusal_with(fault.status(), |fields| {
+        if let Some(secs) = retry_after_secs {
+            fields.push_decimal(b"Retry-After", secs);
+        }
+        if let Some(error) = error {
+            fields.push_parts(b"Proxy-Status", &[b"milepost; error=", error.as_bytes()]);
+        }
+    });
     worker.fail(assignment, reply, fault.ending(has_begun), fault.cause());
 }

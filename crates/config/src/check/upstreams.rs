@@ -83,6 +83,7 @@ impl Check<'_> {
             resolve_every: value.resolve_every.unwrap_or(default.resolve_every),
             sends_proxy_header: value.send_proxy,
             trusts_reports: value.trust_reports.unwrap_or(default.trusts_reports),
+            says_proxy_status: value.proxy_status,
         }
     }
 

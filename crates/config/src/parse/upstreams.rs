@@ -152,6 +152,8 @@ pub(crate) struct UpstreamTable {
     pub tls_key: Option<PathBuf>,
     #[serde(default, deserialize_with = "switch")]
     pub trust_reports: Option<bool>,
+    #[serde(default, deserialize_with = "switch")]
+    pub proxy_status: bool,
 }
 
 /// `[[upstream.server]]`

@@ -50,6 +50,7 @@ tls_ca = 'ca.pem'
 tls_name = 'search.internal'
 tls_cert = 'front.pem'
 trust_reports = false
+proxy_status = true
 [[upstream.server]]
 url = 'https://one'
 slots = 4
@@ -366,7 +367,7 @@ fn says_which_settings_of_an_upstream_do_not_fit() {
     upstream = [{ name = 'a', servers = 'http://a', slots = 8, slots_max = 4 }]
         m.toml:2: `upstream.slots`: slots is larger than slots_max > `slots` alone is enough: nothing is learnt
     upstream = [{ name = 'a', servers = 'http://a', queue_timeout = '1ms', time_out = '1s' }]
-        m.toml:2: `upstream.time_out`: unknown key > the keys are `name`, `servers`, `server`, `protocol`, `balance`, `hash_by`, `sticky_cookie`, `slots`, `slots_max`, `connect_timeout`, `response_timeout`, `idle_timeout`, `idle_max`, `tunnel_idle`, `tunnels_max`, `queue_len_max`, `queue_timeout`, `request_timeout`, `retries`, `retry_budget`, `retry_status`, `slow_start`, `eject_after`, `eject_time`, `check`, `check_interval`, `check_rise`, `check_fall`, `check_timeout`, `resolve_every`, `send_proxy`, `tls_ca`, `tls_name`, `tls_verify`, `tls_cert`, `tls_key`, `trust_reports`
+        m.toml:2: `upstream.time_out`: unknown key > the keys are `name`, `servers`, `server`, `protocol`, `balance`, `hash_by`, `sticky_cookie`, `slots`, `slots_max`, `connect_timeout`, `response_timeout`, `idle_timeout`, `idle_max`, `tunnel_idle`, `tunnels_max`, `queue_len_max`, `queue_timeout`, `request_timeout`, `retries`, `retry_budget`, `retry_status`, `slow_start`, `eject_after`, `eject_time`, `check`, `check_interval`, `check_rise`, `check_fall`, `check_timeout`, `resolve_every`, `send_proxy`, `tls_ca`, `tls_name`, `tls_verify`, `tls_cert`, `tls_key`, `trust_reports`, `proxy_status`
     upstream = [{ name = 'a', servers = 'http://a', tls_name = 'b' }]
         m.toml:2: `upstream.tls_name`: tls_name has no effect: no server has TLS > write `https://` in the server's URL
     upstream = [{ name = 'a', servers = 'https://a', tls_key = 'a.key' }]

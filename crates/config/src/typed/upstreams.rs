@@ -57,6 +57,8 @@ defaults! {
         pub sends_proxy_header: bool,
         /// The load reports of responses count.
         pub trusts_reports: bool = true,
+        /// Responses of the proxy itself say in Proxy-Status what went wrong.
+        pub says_proxy_status: bool,
     }
 }
 

@@ -79,6 +79,26 @@ impl UpstreamFault {
         }
     }
 
+    /// The error type of Proxy-Status (RFC 9209 section 2.3); `None`: the upstream is not to blame.
+    pub(super) fn error_type(self) -> Option<&'static str> {
+        Some(match self {
+            UpstreamFault::Unreachable => "connection_refused",
+            UpstreamFault::ConnectTimeout => "connection_timeout",
+            UpstreamFault::Handshake(HandshakeCause::Refused) => "tls_alert_received",
+            UpstreamFault::Handshake(HandshakeCause::Other) => "tls_protocol_error",
+            UpstreamFault::Handshake(_) => "tls_certificate_error",
+            UpstreamFault::Closed => "connection_terminated",
+            UpstreamFault::Malformed(_) | UpstreamFault::NotSwitched => "http_protocol_error",
+            UpstreamFault::Silent => "http_response_timeout",
+            UpstreamFault::NoneLeft => "destination_unavailable",
+            UpstreamFault::NoneFree | UpstreamFault::TooManyTunnels => "connection_limit_reached",
+            UpstreamFault::Status(_)
+            | UpstreamFault::Body
+            | UpstreamFault::Unwanted
+            | UpstreamFault::Unwritable(_) => return None,
+        })
+    }
+
     /// How the exchange ends: with `has_begun` the client has a part of the response.
     pub(super) fn ending(self, has_begun: bool) -> Ending {
         match self {
