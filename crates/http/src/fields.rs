@@ -305,6 +305,13 @@ pub(crate) fn is_common_option(option: &[u8]) -> bool {
     }
 }
 
+/// Whether a Content-Type is `application/grpc`, `application/grpc+proto`, `application/grpc-web` and their like.
+pub fn is_grpc(content_type: &[u8]) -> bool {
+    const START: &[u8] = b"application/grpc";
+    let start = content_type.get(..START.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(START))
+}
+
 /// `1*DIGIT` of at most 64 bits: no sign, no list, no whitespace (RFC 9110 section 8.6).
 pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {

@@ -50,7 +50,7 @@ pub use coding::{AcceptEncoding, quality};
 pub use decoded::{
     BodyState, FIELD_OVERHEAD_BYTES, check_trailers, is_connection_field, is_trailer_name,
 };
-pub use fields::{Marks, is_field_value};
+pub use fields::{Marks, is_field_value, is_grpc};
 pub use forwarded::{Forwarded, ForwardedFault, ForwardedField, ForwardedFields, forwarded};
 pub use head::{
     BodyFraming, HeadIndex, HeadStep, HeadView, HeaderSpan, Method, RequestHead, Scheme, Span,

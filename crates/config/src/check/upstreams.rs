@@ -69,6 +69,7 @@ impl Check<'_> {
             idle_max: value
                 .idle_max
                 .map_or(default.idle_max, |count| count as usize),
+            streams_requests: value.stream_requests,
             tunnel_idle: value.tunnel_idle.unwrap_or(default.tunnel_idle),
             tunnels_max: value
                 .tunnels_max

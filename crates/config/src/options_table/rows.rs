@@ -240,6 +240,8 @@ settings! {
     /// Failures: `retries` (2) within a `retry_budget` (10% of the requests), `retry_status` (none), `eject_after` (5
     /// failures in a row) for `eject_time` (30s), and `slow_start` (30s) afterwards. `check` is a path that is asked for each
     /// `check_interval` (2s), with `check_rise` (2), `check_fall` (3) and `check_timeout` (2s).
+    /// A request waits for a slot once its body is there; with `stream_requests`, and of gRPC, a body of more than 64 KB, or
+    /// without a length, is passed on while it arrives, and holds its slot meanwhile.
     /// WebSocket connections, and others that change their protocol, hold no slot: `tunnels_max` (10000) of a process may
     /// be open, each for `tunnel_idle` (1h) without a byte.
     /// `proxy_status = true` has 502, 503 and 504 of the proxy say why in a Proxy-Status header (RFC 9209).

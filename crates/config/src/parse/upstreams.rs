@@ -102,6 +102,8 @@ pub(crate) struct UpstreamTable {
     pub idle_timeout: Option<Nanos>,
     #[serde(default, deserialize_with = "idle_max")]
     pub idle_max: Option<u32>,
+    #[serde(default, deserialize_with = "switch")]
+    pub stream_requests: bool,
     #[serde(default, deserialize_with = "long_timeout")]
     pub tunnel_idle: Option<Nanos>,
     #[serde(default, deserialize_with = "tunnels_max")]

@@ -29,6 +29,7 @@ connect_timeout = '1s'
 response_timeout = '90s'
 idle_timeout = '20s'
 idle_max = 3
+stream_requests = true
 tunnel_idle = '2h'
 tunnels_max = 5
 queue_len_max = 77
@@ -367,7 +368,7 @@ fn says_which_settings_of_an_upstream_do_not_fit() {
     upstream = [{ name = 'a', servers = 'http://a', slots = 8, slots_max = 4 }]
         m.toml:2: `upstream.slots`: slots is larger than slots_max > `slots` alone is enough: nothing is learnt
     upstream = [{ name = 'a', servers = 'http://a', queue_timeout = '1ms', time_out = '1s' }]
-        m.toml:2: `upstream.time_out`: unknown key > the keys are `name`, `servers`, `server`, `protocol`, `balance`, `hash_by`, `sticky_cookie`, `slots`, `slots_max`, `connect_timeout`, `response_timeout`, `idle_timeout`, `idle_max`, `tunnel_idle`, `tunnels_max`, `queue_len_max`, `queue_timeout`, `request_timeout`, `retries`, `retry_budget`, `retry_status`, `slow_start`, `eject_after`, `eject_time`, `check`, `check_interval`, `check_rise`, `check_fall`, `check_timeout`, `resolve_every`, `send_proxy`, `tls_ca`, `tls_name`, `tls_verify`, `tls_cert`, `tls_key`, `trust_reports`, `proxy_status`
+        m.toml:2: `upstream.time_out`: unknown key > the keys are `name`, `servers`, `server`, `protocol`, `balance`, `hash_by`, `sticky_cookie`, `slots`, `slots_max`, `connect_timeout`, `response_timeout`, `idle_timeout`, `idle_max`, `stream_requests`, `tunnel_idle`, `tunnels_max`, `queue_len_max`, `queue_timeout`, `request_timeout`, `retries`, `retry_budget`, `retry_status`, `slow_start`, `eject_after`, `eject_time`, `check`, `check_interval`, `check_rise`, `check_fall`, `check_timeout`, `resolve_every`, `send_proxy`, `tls_ca`, `tls_name`, `tls_verify`, `tls_cert`, `tls_key`, `trust_reports`, `proxy_status`
     upstream = [{ name = 'a', servers = 'http://a', tls_name = 'b' }]
         m.toml:2: `upstream.tls_name`: tls_name has no effect: no server has TLS > write `https://` in the server's URL
     upstream = [{ name = 'a', servers = 'https://a', tls_key = 'a.key' }]

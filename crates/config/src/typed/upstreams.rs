@@ -33,6 +33,8 @@ defaults! {
         pub idle_timeout: Nanos = Nanos::from_secs(50),
         /// Idle connections of one driver to one server.
         pub idle_max: usize = 64,
+        /// Long bodies of requests are passed on while they arrive.
+        pub streams_requests: bool,
         /// A tunnel, such as a WebSocket connection, in which nothing moves for this time is closed.
         pub tunnel_idle: Nanos = Nanos::from_secs(3600),
         /// Tunnels of one process to its servers at once.

@@ -10,7 +10,9 @@ use memchr::memchr;
 
 use super::connection_options::ConnectionOptions;
 use super::fault::UpstreamFault;
-use crate::fields::{Codings, check_line_end, decimal, is_value, parse_lines, span_within};
+use crate::fields::{
+    Codings, check_line_end, decimal, is_grpc, is_value, parse_lines, span_within,
+};
 use crate::head::Span;
 use crate::limits::Limits;
 use crate::reply_head::{Asked, ReplyBody, elements, has_no_body};
@@ -413,13 +415,6 @@ impl<'h> ResponseFacts<'h> {
 fn is_event_stream(content_type: &[u8]) -> bool {
     let essence = content_type.split(|&byte| byte == b';').next();
     essence.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
-}
-
-/// `application/grpc`, `application/grpc+proto`, `application/grpc-web` and their like.
-fn is_grpc(content_type: &[u8]) -> bool {
-    const START: &[u8] = b"application/grpc";
-    let start = content_type.get(..START.len());
-    start.is_some_and(|start| start.eq_ignore_ascii_case(START))
 }
 
 fn is_x_accel(name: &[u8]) -> bool {

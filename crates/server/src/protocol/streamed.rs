@@ -37,7 +37,7 @@ pub(super) struct StreamedBody {
     alarm: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
-/// Whether an application takes the body of an exchange while it arrives.
+/// Whether an application, or an upstream, takes the body of an exchange while it arrives.
 pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
     let index = exchange.head().index;
     let is_long = match index.body {
@@ -49,7 +49,18 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
         BodyFraming::Length(bytes) => bytes > WHOLE_BYTES_MAX,
         BodyFraming::None => false,
     };
-    is_long && !driver.config().asgi.buffers_requests && driver.pool_of(exchange).has_event_loop()
+    let pool = driver.pool_of(exchange);
+    is_long
+        && match pool.upstream() {
+            Some(group) => group.streams_requests() || is_grpc(exchange),
+            None => pool.has_event_loop() && !driver.config().asgi.buffers_requests,
+        }
+}
+
+/// Whether a body may be answered before it has ended, and its end wait for that.
+fn is_grpc(exchange: &Exchange) -> bool {
+    let content_type = exchange.head().header("content-type");
+    content_type.is_some_and(http::is_grpc)
 }
 
 impl StreamedBody {

@@ -292,6 +292,11 @@ impl UpstreamGroup {
         self.slots_total.store(total, Ordering::Relaxed);
     }
 
+    /// Whether long bodies of requests are passed on while they arrive.
+    pub(crate) fn streams_requests(&self) -> bool {
+        self.settings.streams_requests
+    }
+
     /// Exchanges that the members have together.
     pub(crate) fn in_flight(&self) -> usize {
         let members = 0..self.members_len.load(Ordering::Relaxed);
