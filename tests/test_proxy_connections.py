@@ -213,20 +213,29 @@ def test_tunnels_pass_tls(serve: Callable[..., Milepost], authority: Authority) 
             server.count()
 
 
-def test_files_that_are_no_certificates_are_found_at_the_start(authority: Authority, tmp_path: Path) -> None:
+BAD_STARTS = {
+    "file": ({"tls_ca": "bad.pem"}, "bad.pem"),
+    "protocol": ({"protocol": "http2"}, "cannot be served"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_STARTS)
+def test_what_cannot_be_served_is_found_at_the_start(tmp_path: Path, bad: str) -> None:
+    options, said = BAD_STARTS[bad]
     (tmp_path / "bad.pem").write_text("nothing")
     config = tmp_path / "bad.toml"
-    config.write_text(toml_for("https://127.0.0.1:1", tls_ca=str(tmp_path / "bad.pem")))
+    config.write_text(toml_for("https://127.0.0.1:1", **options))
     ran = subprocess.run(
         [str(COMMAND), "serve", "--bind", "127.0.0.1:0", "--config", str(config)],
         capture_output=True,
         text=True,
+        cwd=tmp_path,
         env=environment(),
         timeout=60,
         check=False,
     )
     assert ran.returncode != 0
-    assert "upstream `back`" in ran.stderr and "bad.pem" in ran.stderr, ran.stderr
+    assert "upstream `back`" in ran.stderr and said in ran.stderr, ran.stderr
 
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use config::typed::{ClientIdentity, TlsFile, UpstreamProtocol, UpstreamTls};
+use config::typed::{ClientIdentity, TlsFile, UpstreamTls};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -22,10 +22,7 @@ use crate::private_key::PrivateKey;
 ///
 /// # Errors
 /// A file cannot be used, or there is no authority to check certificates by.
-pub fn client_config(
-    tls: &UpstreamTls,
-    protocol: UpstreamProtocol,
-) -> Result<Arc<ClientConfig>, TlsFileFault> {
+pub fn client_config(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, TlsFileFault> {
     let provider = provider();
     let verifier: Arc<dyn ServerCertVerifier> = match tls.is_verified {
         true => verifier(tls.ca.as_deref(), &provider)?,
@@ -46,10 +43,7 @@ pub fn client_config(
                 .map_err(fault)?
         }
     };
-    config.alpn_protocols = vec![match protocol {
-        UpstreamProtocol::Http1 => b"http/1.1".to_vec(),
-        UpstreamProtocol::Http2 => b"h2".to_vec(),
-    }];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 

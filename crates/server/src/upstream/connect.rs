@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::tls::client_config;
 use config::failure::StartFault;
-use config::typed::{ServerAddress, Upstream};
+use config::typed::{ServerAddress, Upstream, UpstreamProtocol};
 use http::write_proxy_header;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -32,11 +32,16 @@ impl Connector {
     /// Reads the files of a group.
     pub(super) fn open(settings: &Upstream) -> Result<Self, StartFault> {
         let what = || format!("upstream `{}`", settings.name);
+        if settings.protocol == UpstreamProtocol::Http2 {
+            // Its servers would be asked in a protocol that they may not know.
+            let fault = StartFault::new(what(), "`protocol = \"http2\"` cannot be served");
+            return Err(fault.with_hint("leave it out: nearly all servers speak HTTP/1.1 as well"));
+        }
         let has_tls = settings.servers.iter().any(|server| server.has_tls);
         let tls = match has_tls {
             false => None,
             true => {
-                let config = client_config(&settings.tls, settings.protocol);
+                let config = client_config(&settings.tls);
                 let config = config.map_err(|fault| StartFault::new(what(), fault.to_string()))?;
                 Some(TlsConnector::from(config))
             }
