@@ -275,6 +275,21 @@ def test_streams_of_http2_speak_to_websocket_servers(serve: Callable[..., Milepo
         assert until(lambda: len(server.lines) == 3)
 
 
+def test_streams_end_while_the_process_drains(serve: Callable[..., Milepost]) -> None:
+    with EchoServer() as upstream:
+        arguments = ("--drain-timeout", "300s", "--ws-drain", "100ms")
+        server = serve(*arguments, toml=toml_for(upstream.url))
+        with Http2(server) as client:
+            client.until(lambda: client.machine.remote_settings.enable_connect_protocol)
+            stream = Stream(client, "/", ("sec-websocket-protocol", "chat"))
+            stream.send(frame(TEXT, b"hello"))
+            assert stream.read() == (TEXT, b"hello")
+            server.signal(signal.SIGTERM)
+            client.until(lambda: stream.response.reset is not None)
+        assert server.wait() == 0
+        assert any("shutdown" in line for line in server.lines)
+
+
 def test_success_without_a_change_is_none_for_a_stream(serve: Callable[..., Milepost]) -> None:
     """A 200 would accept the WebSocket connection (RFC 8441 section 4)."""
     with Upstream(answering(lambda one, _: one.reply(b"plain"))) as upstream:
