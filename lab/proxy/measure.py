@@ -26,11 +26,8 @@ from lab.toolbox import Toolbox
 # More than the buffers of the kernel take.
 HELD_PATH = "/0/4000000"
 HELD_RATE = 20
-# All that `milepost bench --bad-clients` knows.
-KINDS = (
-    *("never-reads:receive-buffer=4K", "reads-at=1K:receive-buffer=4K", "trickles=1s"),
-    *("idle", "half-closes", "resets=100ms"),
-)
+# Of `milepost bench --bad-clients`; the others ask again and again, which is a load.
+KINDS = ("never-reads:receive-buffer=4K", "reads-at=1K:receive-buffer=4K", "trickles=1s", "idle")
 # Toolbox, place of the proxy, ports of its upstreams.
 Behind = Callable[[Toolbox, Place, Sequence[int]], Command]
 UpstreamStart = Callable[[Toolbox, Place], Command]
@@ -161,7 +158,7 @@ def held(row: ProxyRow, box: Toolbox, ground: Ground) -> Sample:
 
 @contextlib.contextmanager
 def _misbehaving(box: Toolbox, ground: Ground, port: int, clients: int) -> Iterator[None]:
-    """Clients of all kinds that `milepost bench` has, for the whole measurement."""
+    """Clients of all KINDS, for the whole measurement."""
     each = clients // len(KINDS)
     argv = [str(box.milepost), "bench", "--quiet", "--threads", "1", "--cpus", str(ground.client_core)]
     argv += ["--connections", "1", "--rate", "1", "--duration", f"{ground.seconds + 60}s"]
