@@ -16,8 +16,8 @@ from lab.toolbox import NGINX, Toolbox
 
 # More than any scenario opens; a proxy needs two descriptors for each.
 CONNECTIONS_MAX = 4_096
-# As `keepalive 32` in nginx's manual, for every proxy that bounds them.
-IDLE_CONNECTIONS = 32
+# As many as any scenario has at once: nginx closes those beyond it.
+IDLE_CONNECTIONS = 512
 
 
 def milepost(
