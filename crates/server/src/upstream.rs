@@ -310,6 +310,7 @@ impl Driver {
                 run: &run,
                 assignment: &mut assignment,
                 slot: &mut slot,
+                failed: 0,
                 status: 0,
                 full: None,
                 upgrade: None,
@@ -343,7 +344,7 @@ impl Driver {
             }
             Ok(Err(UpstreamFault::Unwanted)) => worker.abandon(assignment, Ending::PeerGone),
             Ok(Err(fault)) => {
-                end_without_response(&mut worker, assignment, fault, &own.group.settings)
+                end_without_response(&mut worker, assignment, fault, &own.group.settings);
             }
             Err(Stopped::ClientGone) => worker.abandon(assignment, Ending::PeerGone),
             Err(Stopped::Overdue) => worker.abandon(assignment, Ending::Timeout),

@@ -43,6 +43,8 @@ pub(super) struct UpstreamExchange<'a> {
     pub(super) assignment: &'a mut Assignment,
     /// The place that it has; where the request decides about it, it is to be had yet.
     pub(super) slot: &'a mut Option<UpstreamSlot>,
+    /// Tries that have failed, those apart that met the end of a kept connection.
+    pub(super) failed: u32,
     /// Of the last response that has come.
     pub(super) status: u16,
     /// Its server had no room for the request, and asks for such a pause.
@@ -93,12 +95,13 @@ impl UpstreamExchange<'_> {
                 Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };
-            let was_reused = self.assignment.exchange.record.upstream.reused;
-            let is_stale = was_reused && failed.fault == UpstreamFault::Closed;
+            let is_stale = self.is_stale(failed.fault);
+            // The next one has a new connection: that happens once at each server.
+            self.failed += u32::from(!is_stale);
             self.report(&failed, is_stale);
             // One with a status was asked about when its head came.
             let is_status = matches!(failed.fault, UpstreamFault::Status(_));
-            if !is_status && !self.may_retry(failed.fault, failed.progress, &body) {
+            if !is_status && !self.may_retry(&failed, self.failed, &body) {
                 return Err(failed.fault);
             }
             match is_stale {
@@ -216,7 +219,8 @@ impl UpstreamExchange<'_> {
         Ok(())
     }
 
-    fn may_retry(&self, fault: UpstreamFault, progress: Progress, body: &RequestBody) -> bool {
+    fn may_retry(&self, failed: &FailedTry, attempts: u32, body: &RequestBody) -> bool {
+        let FailedTry { fault, progress } = *failed;
         let exchange = &*self.assignment.exchange;
         let head = exchange.head();
         let settings = &self.own.group.settings;
@@ -225,24 +229,33 @@ impl UpstreamExchange<'_> {
             method: head.method(),
             has_key: head.header("idempotency-key").is_some(),
             is_replayable: body.is_replayable(),
-            attempts: u32::from(exchange.record.upstream.attempts),
+            attempts,
             retries_max: settings.retries,
             statuses: &settings.retry_status,
         };
-        fault != UpstreamFault::Body
-            && may_retry(&case).is_ok()
-            && self.own.group.take_retry(telemetry::now())
+        if fault == UpstreamFault::Body || may_retry(&case).is_err() {
+            return false;
+        }
+        // A budget keeps retries from becoming the load that a group in trouble does not need. Where there was no
+        // connection any more, a server has had no work of the request.
+        let is_free = progress == Progress::NotConnected || self.is_stale(fault);
+        is_free || self.own.group.take_retry(telemetry::now())
+    }
+
+    /// Whether the try has met the end of a connection that was kept.
+    fn is_stale(&self, fault: UpstreamFault) -> bool {
+        fault == UpstreamFault::Closed && self.assignment.exchange.record.upstream.reused
     }
 
     /// Whether a response with this status, of which nothing has reached the client, is to be replaced by that of another
     /// server.
     pub(super) fn may_retry_status(&self, status: u16, body: &RequestBody) -> bool {
+        let failed = FailedTry {
+            fault: UpstreamFault::Status(status),
+            progress: Progress::Answered { status },
+        };
         self.own.group.settings.retry_status.contains(&status)
-            && self.may_retry(
-                UpstreamFault::Status(status),
-                Progress::Answered { status },
-                body,
-            )
+            && self.may_retry(&failed, self.failed + 1, body)
     }
 
     /// What a response's head says beside what the client gets: of the server's load, and of its own way with the
