@@ -23,9 +23,11 @@ from lab.scenario import SMALL, Ground, Row, Sample
 from lab.servers import Place
 from lab.toolbox import Toolbox
 
-# More than the buffers of the kernel take.
-HELD_PATH = "/0/4000000"
-HELD_RATE = 20
+# More than the buffers of the kernel take on their way through a proxy that does not read.
+HELD_PATH = "/0/8000000"
+# All misbehaving clients have what a proxy stores for them.
+HELD_SETTLE_S = 10
+HELD_RATE = 10
 # Of `milepost bench --bad-clients`; the others ask again and again, which is a load.
 KINDS = ("never-reads:receive-buffer=4K", "reads-at=1K:receive-buffer=4K", "trickles=1s", "idle")
 # Toolbox, place of the proxy, ports of its upstreams.
@@ -167,7 +169,7 @@ def _misbehaving(box: Toolbox, ground: Ground, port: int, clients: int) -> Itera
     argv.append(f"http://127.0.0.1:{port}{HELD_PATH}")
     command = Command(argv, ground.directory / "misbehaving.out", ground.directory)
     with process.started(command, ground.client_core):
-        time.sleep(measure.SETTLE_S)
+        time.sleep(HELD_SETTLE_S)
         yield
 
 

@@ -156,7 +156,7 @@ def _clients() -> Scenario:
         *_peers(beside),
     )
     bars = (Bar("slots_held", crowded, MILEPOST, at_most=1.0, compared=Compared.DIFFERENCE),)
-    return Scenario("clients", "4 MB through the proxy beside clients that hold what they have", rows, bars)
+    return Scenario("clients", "8 MB through the proxy beside clients that hold what they have", rows, bars)
 
 
 def _reuse() -> Scenario:

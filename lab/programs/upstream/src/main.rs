@@ -8,13 +8,17 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::mem::size_of;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::raw::{c_int, c_void};
 use std::process::exit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+static SEND_BUFFER_BYTES: c_int = 64 * 1024;
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Of responses whose path says nothing else.
 const BODY_BYTES: usize = 4;
@@ -50,6 +54,7 @@ fn main() {
     };
     let listener = TcpListener::bind(("127.0.0.1", port))
         .unwrap_or_else(|cause| fail(&format!("port {port}: {cause}")));
+    keep_little_unsent(&listener).unwrap_or_else(|cause| fail(&cause.to_string()));
     let server = Arc::new(server);
     for _ in 0..server.threads {
         let server = Arc::clone(&server);
@@ -84,6 +89,18 @@ fn parse(arguments: &[String]) -> Option<(u16, Server)> {
         }
     }
     Some((port.parse().ok()?, server))
+}
+
+/// The kernel would take megabytes of a response, and free the thread of a client that reads nothing.
+fn keep_little_unsent(listener: &TcpListener) -> std::io::Result<()> {
+    let bytes = size_of::<c_int>() as libc::socklen_t;
+    let value = (&raw const SEND_BUFFER_BYTES).cast::<c_void>();
+    let listener = listener.as_raw_fd();
+    // SAFETY: `value` is a c_int of `bytes` bytes and outlives the call; connections inherit it.
+    match unsafe { libc::setsockopt(listener, libc::SOL_SOCKET, libc::SO_SNDBUF, value, bytes) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 fn fail(what: &str) -> ! {
