@@ -148,7 +148,8 @@ METRICS: dict[str, Metric] = {
     "restart_s": Metric("from the kill to the next reply, without the import, s", ".3f"),
     "refused": Metric("connections refused after the kill", ".0f"),
     "reused_share": Metric("upstream connections used again %", ".3f", 100.0),
-    "slow_share": Metric("requests to the slow one %", ".2f", 100.0),
+    # In `proxy slow` that is the slow one.
+    "last_share": Metric("requests to the last upstream %", ".2f", 100.0),
     "slots_held": Metric("requests in the upstream, on average", ".2f"),
     "short_p99_us": Metric("p99 short-lived ms", ",.1f", 1e-3),
     "short_max_us": Metric("greatest short-lived ms", ",.1f", 1e-3),

@@ -183,4 +183,4 @@ def _shares(before: Sequence[Counts], after: Sequence[Counts]) -> dict[str, floa
     requests = [late.requests - early.requests for early, late in zip(before, after)]
     connections = sum(late.connections - early.connections for early, late in zip(before, after))
     total = max(1, sum(requests))
-    return {"reused_share": 1 - connections / total, "slow_share": requests[-1] / total}
+    return {"reused_share": 1 - connections / total, "last_share": requests[-1] / total}

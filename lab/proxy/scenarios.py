@@ -138,7 +138,7 @@ def _slow() -> Scenario:
     )
     bars = (
         Bar("p99_us", MILEPOST, CENTRAL, at_most=1.2),
-        Bar("slow_share", MILEPOST, None, at_most=0.02),
+        Bar("last_share", MILEPOST, None, at_most=0.02),
     )
     title = "one of them ten times slower, at half of what the others can do; the queue is that of the others"
     return Scenario("slow", title, rows, bars, tuple((MILEPOST, peer) for peer in PEERS))
