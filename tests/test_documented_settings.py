@@ -107,6 +107,7 @@ def write_certificates(folder: Path) -> None:
     ]:
         authority.pair(title, *names)
     (folder / "fullchain.key").rename(folder / "privkey.pem")
+    (folder / "internal-ca.pem").write_bytes((folder / "authority.pem").read_bytes())
     (folder / "authority.pem").rename(folder / "clients-ca.pem")
     authority.revoke().rename(folder / "clients-ca.crl")
     write(folder / "tickets.keys", base64.b64encode(bytes(48)) + b"\n")
@@ -154,7 +155,7 @@ def at_rest(number: int, line: str) -> str:
 def test_a_command_of_a_guide_reads_a_log(folder: Path, log: str, words: list[str]) -> None:
     if "--follow" in words:
         words = [word for word in words if word != "--follow"]
-    for name in ("shop.log", "six.log", "shop.log.1.gz"):
+    for name in ("shop.log", "six.log", "proxy.log", "shop.log.1.gz"):
         (folder / name).write_text(log)
     words = [
         name for word in words for name in (sorted(map(str, folder.glob(word))) if "*.gz" in word else [word])
