@@ -196,3 +196,76 @@ def test_a_file_of_users_must_be_one(tmp_path: Path, users: Path) -> None:
     ended = run(tmp_path, "serve", "--config", "m.toml", "--bind", "127.0.0.1:0")
     assert ended.returncode == 2
     assert "line 2: not a bcrypt hash" in ended.stderr and "htpasswd -B" in ended.stderr
+
+
+def guarded(app: Upstream, auth: Upstream) -> str:
+    """A route whose requests another server judges."""
+    toml = tables("upstream", {"name": "app", "servers": [app.url]}, {"name": "auth", "servers": [auth.url]})
+    route = {"path": "/", "upstream": "app"}
+    forward = '[route.forward_auth]\nupstream = "auth"\npath = "/judge?x=1"\ncopy = ["X-User", "X-Role"]\n'
+    return toml + tables("route", route) + forward
+
+
+def test_another_server_decides_who_may(serve: Callable[..., Milepost]) -> None:
+    def judge(one: Connection, asked: Request) -> None:
+        match asked.header("x-token"):
+            case "good":
+                one.reply(b"fine", "X-User: ann", "X-Other: 1", status="204 Fine")
+            case "login":
+                one.reply(b"", "Location: /login", "Set-Cookie: s=1", status="302 Found")
+            case _:
+                one.reply(b"who?", 'WWW-Authenticate: Bearer realm="x"', status="401 No")
+
+    def fine(one: Connection, asked: Request) -> None:
+        if asked.header("x-token") == "good":
+            one.send(b"HTTP/1.1 204 Fine\r\nX-User: ann\r\nX-Other: 1\r\n\r\n")
+        else:
+            judge(one, asked)
+
+    app = Upstream(answering(lambda one, asked: one.reply(asked.body)))
+    with app, Upstream(answering(fine)) as auth:
+        server = serve(toml=guarded(app, auth))
+        with server.connect() as client:
+            forged = ["X-User: root", "X-Role: admin"]
+            reply = client.ask("POST", "/a?b", "X-Token: good", *forged, body=b"data")
+            assert (reply.status, reply.body) == (200, b"data")
+            (asked,) = app.seen
+            # What the client says of itself falls, whether it was replaced or not.
+            assert (asked.header("x-user"), asked.header("x-role")) == ("ann", None)
+            assert asked.header("x-other") is None
+            (judged,) = auth.seen
+            assert judged.line == "GET /judge?x=1 HTTP/1.1"
+            assert (judged.header("x-forwarded-method"), judged.header("x-forwarded-uri")) == ("POST", "/a?b")
+            assert judged.header("content-length") is None and judged.body == b""
+            reply = client.ask("GET", "/", "X-Token: login")
+            assert (reply.status, reply.header("location")) == (302, "/login")
+            assert reply.header("set-cookie") == "s=1"
+            reply = client.ask("GET", "/")
+            assert (reply.status, reply.body) == (401, b"who?")
+            assert reply.header("www-authenticate") == 'Bearer realm="x"'
+        assert len(app.seen) == 1
+        refused = [" 401 ", 'cause="the server of forward_auth refused the request"']
+        assert until(lambda: any(all(part in line for part in refused) for line in server.lines))
+
+
+def test_nobody_passes_while_nobody_can_be_asked(serve: Callable[..., Milepost]) -> None:
+    def cut(one: Connection) -> None:
+        one.request()
+
+    with Upstream(answering(lambda one, _: one.reply(b"in"))) as app, Upstream(cut) as auth:
+        with serve(toml=guarded(app, auth)).connect() as client:
+            assert client.ask("GET", "/").status == 502
+            auth.close()
+            assert client.ask("GET", "/").status in (502, 503)
+        assert app.seen == []
+
+
+def test_forward_auth_is_for_routes_to_upstreams(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("def app(environ, start_response): ...\n")
+    toml = tables("upstream", {"name": "auth", "servers": ["http://127.0.0.1:1"]})
+    toml += tables("route", {"path": "/x", "app": "app:app"})
+    toml += '[route.forward_auth]\nupstream = "auth"\npath = "/"\n'
+    (tmp_path / "m.toml").write_text(toml)
+    done = run(tmp_path, "check", "--config", "m.toml")
+    assert done.returncode != 0
+    assert "forward_auth`: not a key of a route to an application" in done.stderr

@@ -31,6 +31,7 @@ fuzz_target!(|input: &[u8]| {
     let upgrade = WantedUpgrade::to(value);
     let request = UpstreamRequest {
         head,
+        method: None,
         rewritten: is(0).then_some(other),
         host: match is(1) {
             true => HostField::Upstream(other),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::{fs, io};
 
 use config::failure::StartFault;
-use config::typed::{Config, RateKey, RateLimit, RouteSettings};
+use config::typed::{Config, ForwardAuth, RateKey, RateLimit, RouteSettings};
 use http::{BasicCredentials, HeadView};
 use ipnet::IpNet;
 use queueing::RequestRate;
@@ -30,6 +30,8 @@ const CHECKS_WAITING_MAX: usize = 64;
 pub(crate) struct Guards {
     /// By the route's index; empty where there are none.
     by_route: Vec<Option<RouteGuard>>,
+    /// By the route's index: servers that decide who may.
+    forward_auths: Vec<(u16, ForwardAuth)>,
     /// Checks passwords; without a thread where no route has users.
     checkers: BlockingPool,
 }
@@ -73,14 +75,19 @@ impl Guards {
     /// A file that cannot be used; or there is no thread.
     pub(crate) fn open(config: &Config) -> Result<Self, StartFault> {
         let mut by_route = Vec::new();
+        let mut forward_auths = Vec::new();
         let mut files: Vec<(&PathBuf, Arc<Users>)> = Vec::new();
         for (index, route) in config.numbered_routes() {
             let settings = &route.settings;
-            if settings.forward_auth.is_some() {
-                // Nothing asks the other server: to serve without its word would let everybody in.
-                let what = format!("route `{}`", route.name());
-                let fault = StartFault::new(what, "`forward_auth` cannot be served");
-                return Err(fault.with_hint("leave it out, or use `basic_auth`"));
+            if let Some(auth) = &settings.forward_auth {
+                let pool = config.pools.get(route.pool);
+                if pool.is_none_or(|pool| pool.runs.upstream().is_none()) {
+                    // Nothing would ask the other server: to serve without its word would let everybody in.
+                    let what = format!("route `{}`", route.name());
+                    let fault = StartFault::new(what, "`forward_auth` is for routes to upstreams");
+                    return Err(fault.with_hint("leave it out, or use `basic_auth`"));
+                }
+                forward_auths.push((index, auth.clone()));
             }
             let users = match &settings.basic_auth {
                 None => None,
@@ -98,7 +105,18 @@ impl Guards {
         let threads = usize::from(!files.is_empty());
         let checkers = BlockingPool::start("mp-users", threads)
             .map_err(|error| StartFault::of_io("cannot start a thread", &error))?;
-        Ok(Self { by_route, checkers })
+        Ok(Self {
+            by_route,
+            forward_auths,
+            checkers,
+        })
+    }
+
+    /// The server that decides about the requests of a route, where one does.
+    pub(crate) fn forward_auth(&self, route: u16) -> Option<&ForwardAuth> {
+        let mut auths = self.forward_auths.iter();
+        let (_, auth) = auths.find(|(index, _)| *index == route)?;
+        Some(auth)
     }
 
     /// That of a route, by its index.
@@ -343,7 +361,7 @@ mod tests {
         let fault = Guards::open(&config).err().expect("it is not served");
         assert_eq!(
             fault.to_string(),
-            "route `/`: `forward_auth` cannot be served"
+            "route `/`: `forward_auth` is for routes to upstreams"
         );
     }
 

@@ -19,6 +19,7 @@ mod connect;
 mod connection;
 mod exchange;
 mod fault;
+mod forward_auth;
 mod group;
 mod idle;
 mod own_fields;
@@ -66,6 +67,9 @@ pub(crate) fn server_names(config: &Config) -> Vec<String> {
     let servers = config.upstreams.iter().flat_map(|one| &one.servers);
     servers.map(|server| server.address.to_string()).collect()
 }
+
+/// Why a request is refused that another server does not let pass.
+const DENIED: &str = "the server of forward_auth refused the request";
 
 /// One driver's ends of all upstream groups.
 pub(crate) struct Upstreams {
@@ -314,6 +318,7 @@ impl Driver {
                 status: 0,
                 full: None,
                 upgrade: None,
+                granted: Vec::new(),
             };
             let mut work = pin!(exchange.run());
             poll_fn(|context| {
@@ -339,6 +344,9 @@ impl Driver {
         let mut worker = own.worker.borrow_mut();
         match ended {
             Ok(Ok(Answered::Response)) => worker.finish(assignment),
+            Ok(Ok(Answered::Denied(reply))) => {
+                worker.fail(assignment, reply, Ending::Refused, DENIED);
+            }
             Ok(Ok(Answered::Switched(switched))) => {
                 begin_tunnel(&mut worker, assignment, switched, &own.group.settings);
             }

@@ -25,6 +25,8 @@ const UNIX: &[u8] = b"unix:";
 pub struct UpstreamRequest<'a> {
     /// The client's head; complete.
     pub head: HeadView<'a>,
+    /// A method in the place of the head's.
+    pub method: Option<&'a [u8]>,
     /// A target in the place of the head's, in origin form. `None`: that of the head, an absolute one reduced to its
     /// path and query.
     pub rewritten: Option<&'a [u8]>,
@@ -133,7 +135,7 @@ impl UpstreamRequest<'_> {
 
     /// RFC 9112 section 3; the method and the target are judged again as the parser has judged them.
     fn write_request_line(&self, out: &mut Vec<u8>) -> Result<(), RequestFault> {
-        let method = self.head.method();
+        let method = self.method.unwrap_or(self.head.method());
         if !is_field_name(method) {
             return Err(RequestFault::Target);
         }

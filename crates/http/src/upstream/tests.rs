@@ -44,6 +44,7 @@ fn sent(bytes: &[u8], index: &HeadIndex, body: &[u8], framing: BodyFraming) -> V
     let mut out = Vec::new();
     let request = UpstreamRequest {
         head: HeadView { bytes, index },
+        method: None,
         rewritten: None,
         host: HostField::Client { otherwise: b"up" },
         framing,

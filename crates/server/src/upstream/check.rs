@@ -105,7 +105,7 @@ impl Driver {
         }
     }
 
-    fn poll_more(
+    pub(super) fn poll_more(
         &self,
         connection: &mut UpstreamConnection,
         context: &mut Context<'_>,

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use config::typed::Balance;
+use files::Reply;
 use http::FieldLines;
 use http::upstream::{
     ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse, WantedUpgrade,
@@ -25,6 +26,7 @@ use super::relay::{Relay, Relayed};
 use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
+use crate::exchange::Exchange;
 use crate::pool::Assignment;
 use crate::tunnel::TunnelPermit;
 
@@ -51,6 +53,8 @@ pub(super) struct UpstreamExchange<'a> {
     pub(super) full: Option<Nanos>,
     /// The change of the protocol that its client wants.
     pub(super) upgrade: Option<PendingUpgrade>,
+    /// Fields that the server of `forward_auth` has given the request.
+    pub(super) granted: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A change of the protocol that is asked for.
@@ -63,6 +67,8 @@ pub(super) struct PendingUpgrade {
 pub(super) enum Answered {
     /// A response, which is written but for its end.
     Response,
+    /// Nothing: the server of `forward_auth` has given this response.
+    Denied(Reply),
     /// A change of the protocol.
     Switched(Switched),
 }
@@ -82,6 +88,9 @@ impl UpstreamExchange<'_> {
     /// Why there is no whole response.
     pub(super) async fn run(mut self) -> Result<Answered, UpstreamFault> {
         self.prepare_upgrade()?;
+        if let Some(denied) = self.authorize().await? {
+            return Ok(Answered::Denied(denied));
+        }
         let body = RequestBody::take(&mut self.assignment.exchange);
         let mut tried = Vec::new();
         self.take_slot(&tried).await?;
@@ -356,34 +365,30 @@ impl UpstreamExchange<'_> {
     fn request_head(&self, body: &RequestBody) -> Result<Vec<u8>, UpstreamFault> {
         let exchange = &*self.assignment.exchange;
         let slot = self.slot.as_ref().expect("a try has a slot");
-        let (head, ends) = (exchange.head(), &*exchange.ends);
-        let asked = head.authority().unwrap_or_default();
+        let head = exchange.head();
         let upstream = self.own.authority(slot.endpoint.server);
         let route = exchange.record.route;
         let changes = self.driver.shared.request_changes.of(route);
         let id_name = self.driver.config().request_ids.header.as_deref();
         let fields = RequestFields::of(exchange, id_name, changes, telemetry::now());
-        let set = fields.set();
+        let mut set = fields.set();
+        let granted = self.granted.iter();
+        set.extend(granted.map(|(name, value)| (&name[..], &value[..])));
         let removed = changes.map_or(&[][..], |changes| &changes.removed);
-        let removed: Vec<&[u8]> = removed.iter().map(String::as_bytes).collect();
+        // What the client says of itself in the fields of `forward_auth` never counts.
+        let auth = self.driver.shared.guards.forward_auth(route);
+        let copied = auth.map_or(&[][..], |auth| &auth.copied);
+        let removed = removed.iter().chain(copied);
+        let removed: Vec<&[u8]> = removed.map(String::as_bytes).collect();
         let request = UpstreamRequest {
             head,
+            method: None,
             rewritten: exchange.rewritten.as_deref(),
             host: HostField::Client {
                 otherwise: upstream.as_bytes(),
             },
             framing: body.framing(head.index.body),
-            forwarding: ForwardingFields {
-                chain: match ends.is_trusted {
-                    true => ForwardingChain::Appended,
-                    false => ForwardingChain::Replaced,
-                },
-                client: ends.client_host.as_bytes(),
-                peer: ends.peer_host.as_bytes(),
-                scheme: ends.scheme.as_bytes(),
-                host: ends.host.as_deref().map_or(asked, str::as_bytes),
-                prefix: ends.prefix.as_bytes(),
-            },
+            forwarding: forwarding(exchange),
             set: &set,
             removed: &removed,
             upgrade: self.upgrade.as_ref().map(|upgrade| &upgrade.wanted),
@@ -393,5 +398,22 @@ impl UpstreamExchange<'_> {
             .write(&mut written)
             .map_err(UpstreamFault::Unwritable)?;
         Ok(written)
+    }
+}
+
+/// What a server is told of the client of an exchange.
+pub(super) fn forwarding(exchange: &Exchange) -> ForwardingFields<'_> {
+    let ends = &*exchange.ends;
+    let asked = exchange.head().authority().unwrap_or_default();
+    ForwardingFields {
+        chain: match ends.is_trusted {
+            true => ForwardingChain::Appended,
+            false => ForwardingChain::Replaced,
+        },
+        client: ends.client_host.as_bytes(),
+        peer: ends.peer_host.as_bytes(),
+        scheme: ends.scheme.as_bytes(),
+        host: ends.host.as_deref().map_or(asked, str::as_bytes),
+        prefix: ends.prefix.as_bytes(),
     }
 }

@@ -25,6 +25,7 @@ fn written(
     let step = index.parse(bytes.as_bytes(), &mut 0, &Limits::default());
     assert_eq!(step, Ok(HeadStep::Complete), "{head}");
     let mut request = UpstreamRequest {
+        method: None,
         head: HeadView {
             bytes: bytes.as_bytes(),
             index: &index,
@@ -68,6 +69,7 @@ fn check_forwarding(fields: &str, forwarding: ForwardingFields<'_>, expect: &str
     let step = index.parse(bytes.as_bytes(), &mut 0, &Limits::default());
     assert_eq!(step, Ok(HeadStep::Complete), "{head}");
     let request = UpstreamRequest {
+        method: None,
         head: HeadView {
             bytes: bytes.as_bytes(),
             index: &index,
