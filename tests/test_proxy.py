@@ -145,7 +145,7 @@ def test_an_upstream_that_cannot_be_reached_is_a_502(serve: Callable[..., Milepo
     with server.connect() as client:
         assert client.ask("POST", "/", body=b"x").status == 502
         assert client.ask("GET", "/").status == 502
-    assert until(lambda: "the upstream cannot be reached" in server.errors)
+    assert until(lambda: f"the upstream cannot be reached (127.0.0.1:{port})" in server.errors)
 
 
 def test_a_failure_is_named_to_the_client_where_that_is_asked_for(serve: Callable[..., Milepost]) -> None:

@@ -402,7 +402,13 @@ fn end_without_response(
     settings: &Upstream,
 ) {
     let has_begun = assignment.writer.head_is_sent();
-    worker.log(&assignment.exchange, Level::Error, fault.cause());
+    let facts = &assignment.exchange.record.upstream;
+    let asked = worker.upstream_name(facts);
+    let text = asked.map_or_else(
+        || fault.cause().to_owned(),
+        |server| format!("{} ({server})", fault.cause()),
+    );
+    worker.log(&assignment.exchange, Level::Error, &text);
     // Both may be otherwise in a moment.
     let retry_after_secs = (fault.status() == 503).then_some(1);
     let error = fault.error_type().filter(|_| settings.says_proxy_status);

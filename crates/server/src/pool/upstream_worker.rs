@@ -9,7 +9,7 @@ use files::Reply;
 use http::FieldLines;
 use logging::Level;
 use queueing::Entry;
-use telemetry::{Ending, Nanos};
+use telemetry::{Ending, Nanos, UpstreamFacts};
 
 use super::worker::Responder;
 use super::{Assignment, Job, Pool};
@@ -178,6 +178,15 @@ impl UpstreamWorker {
         }
         self.count_ended(&assignment.exchange);
         self.responder.end(assignment, ended);
+    }
+
+    /// The server that an exchange was sent to last, if it was to any.
+    pub(crate) fn upstream_name(&self, facts: &UpstreamFacts) -> Option<String> {
+        let config = &self.pool().shared.config;
+        let mut servers = config.upstreams.iter().flat_map(|one| &one.servers);
+        let server = servers.nth(usize::from(facts.server));
+        let server = server.filter(|_| facts.is_known());
+        server.map(|server| server.address.to_string())
     }
 
     /// Adds to the error log about an exchange.
