@@ -248,7 +248,7 @@ impl Driver {
         let Some(own) = self.upstreams.of_pool(pool) else {
             return Some(entry);
         };
-        own.worker.borrow().push(entry);
+        own.worker.borrow_mut().push(entry);
         self.begin_upstream_exchanges(own);
         None
     }

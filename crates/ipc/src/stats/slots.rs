@@ -13,8 +13,11 @@ use super::segment::ALIGN_BYTES;
 
 /// Processes at once.
 pub(super) const ROWS: usize = 64;
-/// Servers and groups that there may have been since the supervisor started.
+/// Columns: servers and groups that there may have been since the supervisor started, behind the one that says how many
+/// rows have been in use.
 const COLUMNS: usize = 480;
+/// The first row of this column is one more than the highest row that a process has had: those behind it are not summed.
+const HEADER: usize = 0;
 /// What the file begins with.
 pub(super) const SLOTS_BYTES: u64 = 2 * ALIGN_BYTES;
 
@@ -42,7 +45,7 @@ impl SharedSlots {
     pub fn private() -> io::Result<SharedSlots> {
         let bytes = usize::try_from(SLOTS_BYTES).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping::private(bytes)?;
-        Ok(SharedSlots { mapping, row: 0 })
+        Ok(SharedSlots { mapping, row: 0 }.announced())
     }
 
     /// Those in the file of all counters, for the process with this row.
@@ -53,7 +56,21 @@ impl SharedSlots {
         invariant!(row < ROWS, "a process has a row that is none");
         let bytes = usize::try_from(SLOTS_BYTES).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping::shared(file, 0, bytes)?;
-        Ok(SharedSlots { mapping, row })
+        Ok(SharedSlots { mapping, row }.announced())
+    }
+
+    /// From now on all processes sum this row. One that has read the old number before has counted its own before, too, so
+    /// that this process sees that when it sums.
+    fn announced(self) -> SharedSlots {
+        let rows_len = &self.columns()[HEADER].rows[0];
+        rows_len.fetch_max(self.row as u32 + 1, Ordering::SeqCst);
+        self
+    }
+
+    fn rows(&self, column: usize) -> &[AtomicU32] {
+        let columns = self.columns();
+        let rows_len = columns[HEADER].rows[0].load(Ordering::SeqCst) as usize;
+        &columns[column].rows[..rows_len.min(ROWS)]
     }
 
     fn columns(&self) -> &[SlotColumn] {
@@ -64,8 +81,9 @@ impl SharedSlots {
     /// The column of a name, by its hash; `None`: all are taken by others.
     pub fn column(&self, name_hash: u64) -> Option<usize> {
         let name = name_hash.max(1);
-        let first = (name % COLUMNS as u64) as usize;
-        let places = (0..COLUMNS).map(|step| (first + step) % COLUMNS);
+        let usable = COLUMNS - 1;
+        let first = (name % usable as u64) as usize;
+        let places = (0..usable).map(|step| 1 + (first + step) % usable);
         places
             .map(|place| (place, &self.columns()[place].name))
             .find_map(|(place, known)| {
@@ -76,13 +94,13 @@ impl SharedSlots {
 
     /// What all processes have of it.
     pub fn count(&self, column: usize) -> u32 {
-        let rows = self.columns()[column].rows.iter();
+        let rows = self.rows(column).iter();
         rows.map(|row| row.load(Ordering::SeqCst)).sum()
     }
 
     /// Whether another process has any of it.
     pub fn others_have(&self, column: usize) -> bool {
-        let mut rows = self.columns()[column].rows.iter().enumerate();
+        let mut rows = self.rows(column).iter().enumerate();
         rows.any(|(row, count)| row != self.row && count.load(Ordering::Relaxed) > 0)
     }
 
@@ -118,7 +136,7 @@ impl SharedSlots {
 
     /// The process of this row has ended, or has not begun.
     pub(super) fn clear(&self) {
-        for column in self.columns() {
+        for column in &self.columns()[HEADER + 1..] {
             column.rows[self.row].store(0, Ordering::SeqCst);
         }
     }
@@ -186,7 +204,7 @@ mod tests {
     fn names_beyond_the_columns_have_none() {
         let slots = SharedSlots::private().unwrap();
         let found = (1..=COLUMNS as u64).filter_map(|name| slots.column(name));
-        assert_eq!(found.count(), COLUMNS);
+        assert_eq!(found.count(), COLUMNS - 1);
         assert_eq!(slots.column(u64::MAX), None);
         assert!(slots.column(3).is_some());
     }

@@ -24,6 +24,8 @@ pub(crate) struct UpstreamWorker {
     responder: Responder,
     /// How long the last exchange has run, until the queue knows.
     ran: Option<Nanos>,
+    /// Empty between two calls; kept for its memory.
+    pushed: Vec<Entry<Job>>,
 }
 
 impl UpstreamWorker {
@@ -31,6 +33,7 @@ impl UpstreamWorker {
         Self {
             responder: Responder::new(Arc::clone(pool)),
             ran: None,
+            pushed: Vec::new(),
         }
     }
 
@@ -39,8 +42,9 @@ impl UpstreamWorker {
     }
 
     /// Appends an admitted exchange to the queue.
-    pub(crate) fn push(&self, job: Entry<Job>) {
-        self.pool().push(&mut vec![job]);
+    pub(crate) fn push(&mut self, job: Entry<Job>) {
+        self.pushed.push(job);
+        self.responder.pool.push(&mut self.pushed);
     }
 
     /// Exchanges that wait.
