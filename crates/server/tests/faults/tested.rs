@@ -75,7 +75,10 @@ impl Tested {
         config.pools[0].threads_max = 2;
         tls::certify(&mut config, dir.path());
         change(&mut config);
+        let named = named_threads(&config);
         let running = run(config, dir, Some(Arc::new(cases::answer)));
+        // A thread names itself when it first runs, which may be long after its start on a busy machine.
+        wait_until("the names of all threads", || threads().len() >= named);
         let cases = cases::cases();
         let expected = cases.iter().map(|case| expect(&running, case)).collect();
         Self {
@@ -219,6 +222,15 @@ fn check_row(cases: &[Case], row: &Logged, endings: &HashMap<usize, Vec<&str>>) 
 fn between<'l>(line: &'l str, before: &str, after: &str) -> Option<&'l str> {
     let (_, rest) = line.split_once(before)?;
     Some(rest.split_once(after).map_or(rest, |(found, _)| found))
+}
+
+/// Threads that a server with this configuration has at least.
+fn named_threads(config: &Config) -> usize {
+    // The two logs, signals, the controller.
+    let own = 4;
+    let blocking =
+        config.spool.spoolers + config.file_serving.openers + config.file_serving.writers;
+    own + blocking + config.listen.drivers + config.pools[0].threads_min
 }
 
 /// Names of the threads of the server.
