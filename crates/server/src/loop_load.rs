@@ -8,7 +8,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ipc::stats::EventLoopStats;
+use telemetry::counters::EventLoopStats;
 use telemetry::{Nanos, Stamp};
 
 use crate::sync::lock;

@@ -21,7 +21,7 @@ use http::websocket::{
     Closing, ClosingEvent, DeflateAgreement, InvalidCloseCode, MessageEncoder, MessageKind, Opcode,
     write_close, write_control, write_message_header,
 };
-use ipc::stats::EventLoopStats;
+use telemetry::counters::EventLoopStats;
 
 use crate::exchange::stream::{CLIENT_GONE, StreamShared};
 use crate::fork;

@@ -14,7 +14,8 @@ use super::service_manager::Manager;
 use super::sockets::SocketKey;
 use super::{Supervisor, say};
 use ipc::SupervisorCommand;
-use ipc::stats::DriverStats;
+use ipc::stats::Placed;
+use telemetry::counters::DriverStats;
 
 /// Beats that a driver has to miss in a row: after one alone, the machine may have stood still.
 const MISSED_MAX: u32 = 3;
@@ -265,7 +266,7 @@ impl Supervisor<'_> {
             .sum()
     }
 
-    fn driver(&self, holder: &Holder) -> Option<&DriverStats> {
+    fn driver(&self, holder: &Holder) -> Option<&Placed<DriverStats>> {
         let mut all = self.processes.iter();
         let process = all.find(|one| one.serial == holder.process)?;
         process.drivers().get(usize::from(holder.driver))

@@ -67,7 +67,8 @@ use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
 use os::invariant;
 
-use ipc::stats::{CounterFile, StatsSnapshot};
+use ipc::stats::CounterFile;
+use telemetry::counters::StatsSnapshot;
 
 use acme_client::AcmeClient;
 use answers::PendingAnswers;

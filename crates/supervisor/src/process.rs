@@ -15,8 +15,9 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
 use config::failure::Failure;
-use ipc::stats::{DriverStats, Segment, StatsSnapshot, View};
+use ipc::stats::{Placed, Segment, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
+use telemetry::counters::{DriverStats, StatsSnapshot};
 
 use super::argv::Program;
 use super::commands::Ending;
@@ -252,7 +253,7 @@ impl ChildProcess {
     }
 
     /// Its drivers' counters; none before it has any.
-    pub(super) fn drivers(&self) -> &[DriverStats] {
+    pub(super) fn drivers(&self) -> &[Placed<DriverStats>] {
         let view = self.view.as_ref();
         view.map_or(&[], |view| view.counters().drivers)
     }

@@ -12,8 +12,8 @@ use super::restart_policy::{FAILED_STARTS_MAX, RestartHistory};
 use super::upgrade::millis;
 use super::{GRACE, Supervisor, say};
 use config::failure::Failure;
-use ipc::stats::StatsSnapshot;
 use ipc::{Role, SupervisorCommand};
+use telemetry::counters::StatsSnapshot;
 
 impl Supervisor<'_> {
     pub(super) fn perform_on_processes(&mut self, action: ProcessAction, now: Instant) {

@@ -14,7 +14,7 @@ use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
 use ipc::Role;
-use ipc::stats::{DriverSnapshot, EventLoopFigures, PoolSnapshot, StatsSnapshot};
+use telemetry::counters::{DriverSnapshot, EventLoopFigures, PoolSnapshot, StatsSnapshot};
 
 /// Connections that wait, by socket.
 type Depths = BTreeMap<SocketKey, Depth>;

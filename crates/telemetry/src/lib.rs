@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+pub mod counters;
 mod endpoint_load;
 mod loop_facts;
 mod nearest;

@@ -307,6 +307,19 @@ impl Snapshot {
             .map(|(bucket, &count)| (Nanos(middle_of(bucket)), count))
     }
 
+    /// For each of these bounds, which grow, the number of durations up to it: within the width of a bucket.
+    pub fn counts_up_to(&self, bounds: impl IntoIterator<Item = Nanos>) -> Vec<u64> {
+        let mut buckets = self.buckets().peekable();
+        let mut passed = 0;
+        let mut up_to = |bound: Nanos| {
+            while let Some((_, count)) = buckets.next_if(|(middle, _)| *middle <= bound) {
+                passed += count;
+            }
+            passed
+        };
+        bounds.into_iter().map(&mut up_to).collect()
+    }
+
     /// Adds another distribution to this one. Merge these, never their quantiles.
     pub fn merge(&mut self, other: &Snapshot) {
         for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {

@@ -2,12 +2,12 @@
 //!
 //! Takes a status, gives text that fits into 80 columns as long as the names in it do.
 
-use ipc::stats::{EventLoopFigures, HandshakeTotals};
 use present::{Table, broken, thousands};
 use supervisor::control::Status;
 use supervisor::control::status::{
     AddressStatus, DriverStatus, LastFault, PoolStatus, ProcessStatus, Totals,
 };
+use telemetry::counters::{EventLoopFigures, HandshakeTotals};
 
 /// What a terminal has at least.
 const WIDTH: usize = 80;

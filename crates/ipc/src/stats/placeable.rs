@@ -1,17 +1,31 @@
 //! Which counters may lie in mapped memory: the only `unsafe` of this crate.
 
+use std::ops::Deref;
+
 use os::Placeable;
+use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats};
 
 use super::slots::SlotColumn;
-use super::{DriverStats, EventLoopStats, PoolStats, RouteStats};
+
+/// Counters that lie in mapped memory.
+#[repr(transparent)]
+pub struct Placed<T>(T);
+
+impl<T> Deref for Placed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 // SAFETY: fixed layout, nothing but atomic numbers.
-unsafe impl Placeable for DriverStats {}
+unsafe impl Placeable for Placed<DriverStats> {}
 // SAFETY: as above.
-unsafe impl Placeable for PoolStats {}
+unsafe impl Placeable for Placed<PoolStats> {}
 // SAFETY: as above.
-unsafe impl Placeable for EventLoopStats {}
+unsafe impl Placeable for Placed<EventLoopStats> {}
 // SAFETY: as above.
-unsafe impl Placeable for RouteStats {}
+unsafe impl Placeable for Placed<RouteStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for SlotColumn {}

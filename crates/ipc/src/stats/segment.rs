@@ -14,7 +14,7 @@ use config::typed::Config;
 use os::invariant;
 use serde::{Deserialize, Serialize};
 
-use super::{DriverStats, EventLoopStats, PoolStats, RouteStats};
+use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats};
 
 /// Segments begin and end here: the largest page of the machines that are served.
 pub(super) const ALIGN_BYTES: u64 = 64 << 10;

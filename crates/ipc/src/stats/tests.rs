@@ -3,10 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde_json::json;
+use telemetry::counters::{Doing, RouteSnapshot, Timeout};
 use telemetry::{Ending, Nanos, Spans};
 
 use super::*;
@@ -96,7 +98,8 @@ fn processes_count_in_one_file_apart_from_each_other() {
     assert_eq!(counted.pools[0].name, "default");
     assert_eq!(counted.pools[0].figures.completed, 1);
     let view = file.view(&one).unwrap();
-    let seen = |one: &DriverStats| (one.heartbeat.count(), one.open.load(Ordering::Relaxed));
+    let seen =
+        |one: &Placed<DriverStats>| (one.heartbeat.count(), one.open.load(Ordering::Relaxed));
     let seen: Vec<_> = view.counters().drivers.iter().map(seen).collect();
     assert_eq!(seen, [(7, 0), (0, 3)]);
     assert_eq!((view.counters().exchanges(), counted.exchanges()), (1, 1));
@@ -425,7 +428,7 @@ fn the_json_form_keeps_everything() {
 fn a_share_that_is_not_measured_is_null_and_not_0() {
     let stats = Stats::new(&shape(1, &["app"])).unwrap();
     let says = |expect: &str| {
-        let page = stats.snapshot().page(json!({}), json!([]), &[]);
+        let page = stats.snapshot().page(json!({}), json!([]), json!([]));
         let expect = format!(r#""gil_share_permille":{expect},"#);
         // Of the sum of all pools, and of the one that there is.
         assert_eq!(page.matches(&expect).count(), 2, "{page}");
@@ -478,7 +481,10 @@ fn the_status_page_shows_quantiles() {
         none = none,
         five = five
     );
-    assert_eq!(stats.snapshot().page(json!({}), json!([]), &[]), expect);
+    assert_eq!(
+        stats.snapshot().page(json!({}), json!([]), json!([])),
+        expect
+    );
     let without = Stats::new(&Shape {
         pools: vec![],
         ..app()
@@ -487,7 +493,7 @@ fn the_status_page_shows_quantiles() {
     assert!(
         without
             .snapshot()
-            .page(json!({}), json!([]), &[])
+            .page(json!({}), json!([]), json!([]))
             .contains(r#""pool":null,"pools":[]"#)
     );
 }
@@ -534,7 +540,7 @@ fn the_page_shows_what_websockets_are_open_and_what_was_refused() {
     let mut total = process(31, 2).without_gauges();
     total.add(&process(40, 3));
     total.add(&process(9, 0));
-    let page = total.page(json!({}), json!([]), &[]);
+    let page = total.page(json!({}), json!([]), json!([]));
     let page: serde_json::Value = serde_json::from_str(&page).unwrap();
     let figure = |name: &str| page["event_loop"][name].as_u64();
     // Those of a process that has ended are open no longer.

@@ -49,7 +49,7 @@ use crate::transport::TlsBuffers;
 use crate::upstream::Upstreams;
 use config::typed::Config;
 use ipc::ListenerId;
-use ipc::stats::DriverStats;
+use telemetry::counters::DriverStats;
 
 use table::Table;
 

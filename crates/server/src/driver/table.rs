@@ -13,7 +13,7 @@ use telemetry::Stamp;
 use crate::exchange::ownership::{After, Returned};
 use crate::exchange::stream::StreamShared;
 use crate::sync::invariant;
-use ipc::stats::Doing;
+use telemetry::counters::Doing;
 
 /// A driver's connections.
 #[derive(Default)]

@@ -17,7 +17,7 @@ use telemetry::{Nanos, Stamp};
 
 use super::Pool;
 use super::worker::{Responder, panic_text};
-use ipc::stats::Counter;
+use telemetry::counters::Counter;
 
 /// How often it looks at pools where nothing happens.
 const IDLE_TICK: Nanos = Nanos::from_secs(1);

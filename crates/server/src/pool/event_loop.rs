@@ -24,9 +24,9 @@ use std::sync::atomic::Ordering;
 use config::failure::Failure;
 use config::typed::Concurrency;
 use files::Reply;
-use ipc::stats::EventLoopStats;
 use logging::Level;
 use queueing::Class;
+use telemetry::counters::EventLoopStats;
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::worker::{HAS_STREAM, Responder};

@@ -37,7 +37,8 @@ use crate::sync::lock;
 use crate::upstream::UpstreamGroup;
 use crate::watchdog::Watchdog;
 use config::typed::{self, Config, Level, PoolRuns};
-use ipc::stats::{PoolStats, Stats};
+use ipc::stats::Stats;
+use telemetry::counters::PoolStats;
 
 use controller::Timer;
 

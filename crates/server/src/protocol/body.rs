@@ -16,7 +16,7 @@ use crate::driver::Driver;
 use crate::exchange::{Body, BodyFile, Exchange};
 use crate::refusal::Refusal;
 use crate::spool::Spooled;
-use ipc::stats::{Doing, Timeout};
+use telemetry::counters::{Doing, Timeout};
 
 /// Bytes of a body that are written at once.
 const WRITE_BYTES: usize = 64 << 10;

@@ -47,7 +47,7 @@ use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, Rest};
 use crate::transport::Transport;
 use config::typed::Rate;
-use ipc::stats::{Doing, Timeout};
+use telemetry::counters::{Doing, Timeout};
 
 /// Requests of one client that are answered in one turn before the other connections get theirs.
 const REQUESTS_A_TURN: usize = 32;

@@ -18,7 +18,7 @@ use crate::exchange::{Ends, TlsFacts};
 use crate::pool::Meter;
 use crate::proxies::Notice;
 use crate::transport::{HandshakeFault, TlsStream, Transport};
-use ipc::stats::{Doing, Timeout};
+use telemetry::counters::{Doing, Timeout};
 
 /// What a client gets that speaks HTTP without TLS.
 const PLAIN_ANSWER: &str = "This address speaks HTTPS: the URL begins with https://\n";

@@ -51,8 +51,8 @@ use crate::request_start;
 use crate::response::{Destination, Parts, Progress, ResponseEnd};
 use crate::service::{self, Backend};
 use crate::transport::Transport;
-use ipc::stats::{Doing, Timeout};
 use streamed::StreamedBody;
+use telemetry::counters::{Doing, Timeout};
 
 /// Bytes of a refused body that are read and thrown away at most, so that the client gets to read the
 /// refusal instead of a reset.

@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 use crate::response::Progress;
 use crate::tunnel::Tunnel;
 use crate::websocket::WebSocketChannel;
-use ipc::stats::{Doing, Timeout};
+use telemetry::counters::{Doing, Timeout};
 
 /// Why an exchange ends without its application.
 const OVERDUE: &str = "the application took longer than request_timeout";

@@ -19,7 +19,7 @@ use crate::exchange::stream::StreamShared;
 use crate::response::{self, Parts, Progress};
 use crate::transport::{PlainSocket, Transport, WriteReadiness};
 use config::typed::Rate;
-use ipc::stats::Doing;
+use telemetry::counters::Doing;
 
 /// How often the kernel is asked what a client has taken while we wait for it.
 pub(crate) const LOOK: Nanos = Nanos(500_000_000);

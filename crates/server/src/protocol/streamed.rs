@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{BodyDecoder, BodyFraming};
-use ipc::stats::Timeout;
 use queueing::Pace;
 use telemetry::Stamp;
+use telemetry::counters::Timeout;
 
 use super::body::NoBody;
 use super::{Connection, Woken};

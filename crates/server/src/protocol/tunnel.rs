@@ -14,7 +14,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use ipc::stats::{Doing, Timeout};
+use telemetry::counters::{Doing, Timeout};
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::websocket::SessionDrain;

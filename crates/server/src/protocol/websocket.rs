@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 
 use config::typed::WebSocketConfig;
 use http::websocket::{Closing, Event, MessageDecoder, MessageKind, Opcode, Role, WebSocketFault};
-use ipc::stats::{Doing, Timeout};
+use telemetry::counters::{Doing, Timeout};
 use telemetry::{Ending, Nanos, Stamp, WebSocketFacts};
 
 use super::offloaded::Offloaded;

@@ -7,8 +7,8 @@ use std::fmt;
 
 use config::failure::Failure;
 use ipc::ManagedCertificate;
-use ipc::stats::{EventLoopFigures, HandshakeTotals};
 use serde::{Deserialize, Serialize};
+use telemetry::counters::{EventLoopFigures, HandshakeTotals};
 
 pub use ipc::CertificateStatus;
 

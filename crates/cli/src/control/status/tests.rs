@@ -2,8 +2,8 @@
 
 use config::failure::Failure;
 use ipc::ManagedCertificate;
-use ipc::stats::{EventLoopFigures, HandshakeTotals};
 use supervisor::control::status::{CertificateStatus, GenerationStatus, State};
+use telemetry::counters::{EventLoopFigures, HandshakeTotals};
 
 use super::*;
 

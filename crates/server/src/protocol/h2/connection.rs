@@ -27,7 +27,7 @@ use crate::pool::Pool;
 use crate::protocol::send::SendMonitor;
 use crate::protocol::{Connection, Woken};
 use config::typed::Config;
-use ipc::stats::{Doing, Timeout};
+use telemetry::counters::{Doing, Timeout};
 
 /// Frames of one client that are taken in one turn.
 const FRAMES_A_TURN: usize = 256;

@@ -2,10 +2,8 @@
 //!
 //! The serde form keeps everything, the distributions included; the status page shows a few quantiles of each.
 
+use crate::{Nanos, PerPhase, Snapshot as HistogramSnapshot};
 use serde::{Deserialize, Serialize};
-use telemetry::{Nanos, PerPhase, Snapshot as HistogramSnapshot};
-
-use crate::CertificateStatus;
 
 use super::{
     ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, TimeoutCounts,
@@ -101,7 +99,7 @@ struct WrittenDistribution {
 
 /// The status page.
 #[derive(Serialize)]
-struct StatusPage<'a, W, L> {
+struct StatusPage<'a, W, L, C> {
     drivers: &'a [DriverSnapshot],
     waiting: W,
     log: L,
@@ -110,7 +108,7 @@ struct StatusPage<'a, W, L> {
     pools: &'a [PoolSnapshot],
     event_loop: Option<&'a EventLoopFigures>,
     handshakes: HandshakeTotals,
-    certificates: &'a [CertificateStatus],
+    certificates: C,
     routes: Vec<ShownRoute<'a>>,
 }
 
@@ -181,6 +179,13 @@ impl StatsSnapshot {
         published.max(endless.min(self.open()))
     }
 
+    /// All drivers together.
+    pub(super) fn all_drivers(&self) -> DriverSnapshot {
+        let mut all = DriverSnapshot::default();
+        self.drivers.iter().for_each(|driver| all.add(driver));
+        all
+    }
+
     /// Open connections.
     pub fn open(&self) -> u64 {
         let open = self.drivers.iter().map(|driver| driver.open);
@@ -218,7 +223,7 @@ impl StatsSnapshot {
         &self,
         waiting: impl Serialize,
         log: impl Serialize,
-        certificates: &[CertificateStatus],
+        certificates: impl Serialize,
     ) -> String {
         let page = StatusPage {
             drivers: &self.drivers,
@@ -265,14 +270,20 @@ impl DriverSnapshot {
 impl RouteFigures {
     /// Exchanges ended.
     pub fn exchanges(&self) -> u64 {
-        let replies = [
-            self.informational,
-            self.successful,
-            self.redirection,
-            self.client_error,
-            self.server_error,
-        ];
-        replies.into_iter().fold(self.none, u64::saturating_add)
+        let counts = self.by_class().map(|(_, count)| count);
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Exchanges ended, by the class of their status.
+    pub(super) fn by_class(&self) -> [(&'static str, u64); 6] {
+        [
+            ("none", self.none),
+            ("1xx", self.informational),
+            ("2xx", self.successful),
+            ("3xx", self.redirection),
+            ("4xx", self.client_error),
+            ("5xx", self.server_error),
+        ]
     }
 }
 
@@ -287,6 +298,19 @@ impl RouteSnapshot {
         {
             ours.0.merge(&theirs.0);
         }
+    }
+
+    /// The distributions of the phases, by name.
+    pub(super) fn phases(&self) -> [(&'static str, &HistogramSnapshot); 6] {
+        let seconds = &self.seconds;
+        [
+            ("receive", &seconds.receive.0),
+            ("queue", &seconds.queue.0),
+            ("run", &seconds.run.0),
+            ("send", &seconds.send.0),
+            ("gil", &seconds.gil.0),
+            ("cpu", &seconds.cpu.0),
+        ]
     }
 
     fn shown(&self) -> ShownRoute<'_> {

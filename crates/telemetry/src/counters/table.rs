@@ -1,19 +1,24 @@
-//! Tables of numbers. Each number is listed once: it is a counter in memory that processes share, and a number of a
-//! snapshot, which adds up and is written as JSON.
+//! Tables of numbers. Each number is listed once: it is a counter in memory that processes share, a number of a
+//! snapshot, which adds up and is written as JSON, and a metric.
 
-/// `numbers! { Counters => Snapshot { kind name, … } + { further fields of the counters } }`.
+/// `numbers! { Counters => Snapshot { kind name as "metric", … } + { further fields of the counters } }`.
 ///
 /// When snapshots add up, a `sum` and a `gauge` are added, and of a `most` the greatest counts. Of a process that has
-/// ended only each `sum` is left. In brackets stands what serde is to know.
+/// ended only each `sum` is left. The metric is called by the prefix of its table and `metric`, or the name where none
+/// is given; one that is empty is written with labels, or not at all: see `exposition`. In brackets stands what serde is to know.
 macro_rules! numbers {
     (@add most, $ours:expr, $theirs:expr) => { $ours = $ours.max($theirs) };
     (@add $kind:ident, $ours:expr, $theirs:expr) => { $ours = $ours.saturating_add($theirs) };
     (@forget sum, $ours:expr) => {};
     (@forget $kind:ident, $ours:expr) => { $ours = 0 };
+    (@kind sum) => { MetricKind::Counter };
+    (@kind $kind:ident) => { MetricKind::Gauge };
+    (@metric $name:ident) => { stringify!($name) };
+    (@metric $name:ident $metric:literal) => { $metric };
     (
         $(#[$of_counters:meta])* $counters:ident =>
         $(#[$of_snapshot:meta])* $snapshot:ident {
-            $($(#[doc = $doc:literal])* $kind:ident $name:ident $([$serde:meta])?,)+
+            $($(#[doc = $doc:literal])* $kind:ident $name:ident $(as $metric:literal)? $([$serde:meta])?,)+
         }
         $(+ { $($further:tt)* })?
     ) => {
@@ -33,7 +38,8 @@ macro_rules! numbers {
         }
 
         impl $counters {
-            fn numbers(&self) -> $snapshot {
+            /// All of them as they are now.
+            pub fn numbers(&self) -> $snapshot {
                 $snapshot { $($name: self.$name.count(),)+ }
             }
         }
@@ -45,6 +51,19 @@ macro_rules! numbers {
 
             pub(super) fn forget_gauges(&mut self) {
                 $(numbers!(@forget $kind, self.$name);)+
+            }
+
+            /// What the numbers are as metrics, in the order of `values`.
+            const METRICS: &'static [TableMetric] = &[
+                $(TableMetric {
+                    name: numbers!(@metric $name $($metric)?),
+                    kind: numbers!(@kind $kind),
+                    help: concat!($($doc),+),
+                },)+
+            ];
+
+            fn values(&self) -> [u64; Self::METRICS.len()] {
+                [$(self.$name,)+]
             }
         }
     };
@@ -79,6 +98,14 @@ macro_rules! kinds {
 
             pub(super) fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.saturating_add(other.$name);)+
+            }
+
+            /// Names of the variants and what each means.
+            const NAMES: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($name), concat!($($doc),+)),)+];
+
+            fn values(&self) -> [u64; $kind::COUNT] {
+                [$(self.$name,)+]
             }
         }
     };

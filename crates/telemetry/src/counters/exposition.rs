@@ -1,0 +1,373 @@
+//! Metrics as text for those who scrape them: OpenMetrics 1.0, or the older format of Prometheus.
+//!
+//! Takes numbers with their names, gives lines. All samples of a family stand together behind its HELP and TYPE, as both
+//! formats demand. Names are those of OpenTelemetry where it has some, and begin with `milepost_` elsewhere.
+
+use std::fmt::{Display, Write};
+
+use super::{
+    ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, StatsSnapshot,
+    TimeoutCounts,
+};
+use crate::{Nanos, Snapshot as HistogramSnapshot};
+
+/// A number of a table, as a metric.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableMetric {
+    /// Without the prefix of its table. Empty: it is no metric of its own.
+    pub(super) name: &'static str,
+    pub(super) kind: MetricKind,
+    pub(super) help: &'static str,
+}
+
+/// What may become of a metric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricKind {
+    /// It only grows, over reloads and ends of processes too.
+    Counter,
+    /// It is what it is now.
+    Gauge,
+    /// A distribution of durations.
+    Histogram,
+}
+
+/// The format of the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exposition {
+    /// `application/openmetrics-text; version=1.0.0`.
+    OpenMetrics,
+    /// `text/plain; version=0.0.4`.
+    Prometheus,
+}
+
+/// Writes metrics, family by family.
+pub struct MetricWriter {
+    text: String,
+    form: Exposition,
+    /// That of the samples that follow.
+    family: String,
+    kind: MetricKind,
+}
+
+/// Upper bounds of the buckets of a request's whole duration, by OpenTelemetry's HTTP conventions, in microseconds.
+const DURATION_BOUNDS_US: [u64; 14] = [
+    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000,
+    2_500_000, 5_000_000, 7_500_000, 10_000_000,
+];
+/// Those of phases, some of which are shorter by far.
+const PHASE_BOUNDS_US: [u64; 10] = [
+    100, 1_000, 5_000, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000,
+];
+
+impl Exposition {
+    /// That of a client that accepts these media types.
+    pub fn accepted_by(accept: &str) -> Exposition {
+        match accept.contains("application/openmetrics-text") {
+            true => Exposition::OpenMetrics,
+            false => Exposition::Prometheus,
+        }
+    }
+
+    /// What Content-Type says.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Exposition::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Exposition::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+impl MetricKind {
+    fn name(self) -> &'static str {
+        match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        }
+    }
+}
+
+impl MetricWriter {
+    /// A text without metrics.
+    pub fn new(form: Exposition) -> MetricWriter {
+        MetricWriter {
+            text: String::new(),
+            form,
+            family: String::new(),
+            kind: MetricKind::Gauge,
+        }
+    }
+
+    /// Begins a family, whose samples follow. The name of a counter has no `_total`.
+    pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
+        name.clone_into(&mut self.family);
+        self.kind = kind;
+        // The older format knows a counter by the name of its samples.
+        let suffix = match (self.form, kind) {
+            (Exposition::Prometheus, MetricKind::Counter) => "_total",
+            _ => "",
+        };
+        self.line(format_args!("# HELP {name}{suffix} {}\n", help_text(help)));
+        self.line(format_args!("# TYPE {name}{suffix} {}\n", kind.name()));
+        let unit = ["seconds", "bytes", "ratio"]
+            .into_iter()
+            .find(|unit| name.ends_with(&format!("_{unit}")));
+        if let (Some(unit), Exposition::OpenMetrics) = (unit, self.form) {
+            self.line(format_args!("# UNIT {name} {unit}\n"));
+        }
+    }
+
+    /// A sample of the family. Names of labels are plain; their values may be anything.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        let suffix = match self.kind {
+            MetricKind::Counter => "_total",
+            MetricKind::Gauge | MetricKind::Histogram => "",
+        };
+        self.one(suffix, labels, value);
+    }
+
+    /// A distribution of the family.
+    fn histogram(&mut self, labels: &[(&str, &str)], seen: &HistogramSnapshot, bounds_us: &[u64]) {
+        let bounds = bounds_us.iter().map(|&us| Nanos::from_us(us));
+        let counts = seen.counts_up_to(bounds.clone());
+        let bounds = bounds.map(|bound| bound.as_secs_f64().to_string());
+        let bounds = bounds.chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(counts.into_iter().chain([seen.len()])) {
+            self.one("_bucket", &[labels, &[("le", &*bound)]].concat(), count);
+        }
+        self.one("_sum", labels, seen.sum().as_secs_f64());
+        self.one("_count", labels, seen.len());
+    }
+
+    fn one(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(&self.family);
+        self.text.push_str(suffix);
+        for (index, (name, value)) in labels.iter().enumerate() {
+            self.text.push(if index == 0 { '{' } else { ',' });
+            self.text.push_str(name);
+            self.text.push_str("=\"");
+            push_label(&mut self.text, value);
+            self.text.push('"');
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        self.line(format_args!(" {value}\n"));
+    }
+
+    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+        self.text.write_fmt(text).expect("a string takes all text");
+    }
+
+    /// The whole text.
+    pub fn finish(mut self) -> String {
+        if self.form == Exposition::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
+        self.text
+    }
+
+    /// The numbers of one table, each of several things that a label tells apart.
+    fn table(
+        &mut self,
+        prefix: &str,
+        metrics: &[TableMetric],
+        label: &str,
+        rows: &[(&str, &[u64])],
+    ) {
+        for (index, metric) in metrics.iter().enumerate() {
+            if metric.name.is_empty() {
+                continue;
+            }
+            let (name, scale) = in_base_units(metric.name);
+            self.family(
+                &format!("milepost_{prefix}{name}"),
+                metric.kind,
+                metric.help,
+            );
+            for (value, numbers) in rows {
+                let labels = [(label, *value)];
+                let labels = if label.is_empty() {
+                    &[][..]
+                } else {
+                    &labels[..]
+                };
+                match scale {
+                    1.0 => self.sample(labels, numbers[index]),
+                    _ => self.sample(labels, numbers[index] as f64 / scale),
+                }
+            }
+        }
+    }
+
+    /// A family with one label, whose values are the names of `numbers`.
+    fn by_name(&mut self, label: &str, numbers: impl IntoIterator<Item = (&'static str, u64)>) {
+        for (name, number) in numbers {
+            self.sample(&[(label, name)], number);
+        }
+    }
+}
+
+impl StatsSnapshot {
+    /// All of it as metrics.
+    pub fn expose(&self, writer: &mut MetricWriter) {
+        self.expose_routes(writer);
+        self.expose_pools(writer);
+        if self.event_loop.is_there() {
+            let numbers = self.event_loop.values();
+            writer.table("loop_", EventLoopFigures::METRICS, "", &[("", &numbers)]);
+        }
+        self.expose_connections(writer);
+    }
+
+    fn expose_routes(&self, writer: &mut MetricWriter) {
+        let routes = || self.routes.iter().map(|route| (&*route.route, route));
+        writer.family(
+            "http_server_request_duration_seconds",
+            MetricKind::Histogram,
+            "Whole duration of requests, from the first byte to the last one of the response",
+        );
+        for (name, route) in routes() {
+            let total = &route.seconds.total.0;
+            writer.histogram(&[("http_route", name)], total, &DURATION_BOUNDS_US);
+        }
+        writer.family(
+            "milepost_request_phase_seconds",
+            MetricKind::Histogram,
+            "Duration of the phases of requests: receive, queue, run, send; gil and cpu are parts of run",
+        );
+        for (name, route) in routes() {
+            for (phase, seen) in route.phases() {
+                writer.histogram(&[("route", name), ("phase", phase)], seen, &PHASE_BOUNDS_US);
+            }
+        }
+        writer.family(
+            "milepost_requests",
+            MetricKind::Counter,
+            "Requests that have ended, by the class of their status; none: without a response",
+        );
+        for (name, route) in routes() {
+            for (code, count) in route.figures.by_class() {
+                writer.sample(&[("route", name), ("code", code)], count);
+            }
+        }
+        let numbers: Vec<_> = routes()
+            .map(|(name, route)| (name, route.figures.values()))
+            .collect();
+        let rows: Vec<_> = numbers
+            .iter()
+            .map(|(name, numbers)| (*name, &numbers[..]))
+            .collect();
+        writer.table("", RouteFigures::METRICS, "route", &rows);
+    }
+
+    fn expose_pools(&self, writer: &mut MetricWriter) {
+        let pools = || self.pools.iter().map(|pool| (&*pool.name, &pool.figures));
+        writer.family(
+            "milepost_pool_requests_refused",
+            MetricKind::Counter,
+            "Requests refused with 503: the queue was full, the pool was overloaded, or they had waited too long",
+        );
+        for (name, pool) in pools() {
+            let reasons = [
+                ("full", pool.refused),
+                ("overload", pool.shed),
+                ("timeout", pool.expired),
+            ];
+            for (reason, count) in reasons {
+                writer.sample(&[("pool", name), ("reason", reason)], count);
+            }
+        }
+        writer.family(
+            "milepost_pool_gil_wait_ratio",
+            MetricKind::Gauge,
+            "Part of the threads' time at work in which they wait for the interpreter",
+        );
+        for (name, pool) in pools() {
+            if let Some(share) = pool.gil_share_permille() {
+                writer.sample(&[("pool", name)], share as f64 / 1000.0);
+            }
+        }
+        let numbers: Vec<_> = pools().map(|(name, pool)| (name, pool.values())).collect();
+        let rows: Vec<_> = numbers
+            .iter()
+            .map(|(name, numbers)| (*name, &numbers[..]))
+            .collect();
+        writer.table("pool_", PoolFigures::METRICS, "pool", &rows);
+    }
+
+    fn expose_connections(&self, writer: &mut MetricWriter) {
+        let all = self.all_drivers();
+        writer.table(
+            "",
+            DriverFigures::METRICS,
+            "",
+            &[("", &all.figures.values())],
+        );
+        writer.family(
+            "milepost_connections_timed_out",
+            MetricKind::Counter,
+            "Connections that a deadline ended, by what they were at",
+        );
+        writer.by_name("at", names(TimeoutCounts::NAMES, all.timeouts.values()));
+        writer.family(
+            "milepost_connections",
+            MetricKind::Gauge,
+            "Open connections by what they are doing, a few hundred milliseconds ago",
+        );
+        writer.by_name(
+            "state",
+            names(ConnectionCounts::NAMES, all.connections.values()),
+        );
+        writer.family(
+            "milepost_connections_open",
+            MetricKind::Gauge,
+            "Open connections",
+        );
+        writer.sample(&[], all.open);
+    }
+}
+
+fn names<const N: usize>(
+    names: &'static [(&'static str, &'static str)],
+    numbers: [u64; N],
+) -> impl Iterator<Item = (&'static str, u64)> {
+    names.iter().map(|(name, _)| *name).zip(numbers)
+}
+
+/// The name of a number in the unit that metrics have, and how many of its own units one of these is.
+fn in_base_units(name: &str) -> (String, f64) {
+    let units = [("_ns", "_seconds", 1e9), ("_permille", "_ratio", 1e3)];
+    for (own, base, scale) in units {
+        if let Some(start) = name.strip_suffix(own) {
+            return (format!("{start}{base}"), scale);
+        }
+    }
+    (name.to_owned(), 1.0)
+}
+
+/// The value of a label, with what both formats escape.
+fn push_label(text: &mut String, value: &str) {
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
+}
+
+/// A doc comment as the text of a HELP line.
+fn help_text(doc: &str) -> String {
+    let doc = doc.trim().strip_prefix("Gauge: ").unwrap_or(doc.trim());
+    let mut characters = doc.trim_end_matches('.').chars();
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    let text: String = first.into_iter().chain(characters).collect();
+    text.replace('\\', "\\\\")
+        .replace('\n', "\\n")
+        .replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests;

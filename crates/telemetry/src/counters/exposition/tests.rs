@@ -1,0 +1,119 @@
+//! What scrapers read.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::counters::{PoolSnapshot, RouteStats};
+use crate::{Ending, Spans};
+
+fn counted() -> StatsSnapshot {
+    let route = RouteStats::default();
+    for ms in [3, 40, 40_000] {
+        let spans = Spans {
+            run: Nanos::from_ms(ms),
+            total: Nanos::from_ms(ms),
+            ..Spans::default()
+        };
+        route.record(&spans, 200, Ending::Complete, 100);
+    }
+    let mut snapshot = StatsSnapshot {
+        routes: vec![route.snapshot("a\"b\\\n")],
+        pools: vec![PoolSnapshot::default()],
+        ..StatsSnapshot::default()
+    };
+    snapshot.pools[0].name = "default".to_owned();
+    snapshot.pools[0].figures.shed = 7;
+    snapshot.pools[0].figures.gil_share_permille_more = 251;
+    snapshot
+}
+
+fn text(form: Exposition) -> String {
+    let mut writer = MetricWriter::new(form);
+    counted().expose(&mut writer);
+    writer.finish()
+}
+
+fn has(text: &str, line: &str) {
+    assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+}
+
+#[test]
+fn durations_are_in_buckets_of_opentelemetry() {
+    let text = text(Exposition::OpenMetrics);
+    let bucket = |bound: &str, count: u64| {
+        let name = "http_server_request_duration_seconds_bucket";
+        has(
+            &text,
+            &format!("{name}{{http_route=\"a\\\"b\\\\\\n\",le=\"{bound}\"}} {count}"),
+        );
+    };
+    bucket("0.005", 1);
+    bucket("0.05", 2);
+    bucket("10", 2);
+    bucket("+Inf", 3);
+    has(
+        &text,
+        "http_server_request_duration_seconds_sum{http_route=\"a\\\"b\\\\\\n\"} 40.043",
+    );
+}
+
+#[test]
+fn refusals_and_shares_have_labels_and_units() {
+    let text = text(Exposition::OpenMetrics);
+    has(
+        &text,
+        "milepost_pool_requests_refused_total{pool=\"default\",reason=\"overload\"} 7",
+    );
+    has(&text, "milepost_pool_gil_wait_ratio{pool=\"default\"} 0.25");
+    has(&text, "# UNIT milepost_pool_gil_wait_ratio ratio");
+    has(&text, "# HELP milepost_pool_threads Threads that there are");
+}
+
+#[test]
+fn each_format_has_its_form() {
+    let open = text(Exposition::OpenMetrics);
+    assert!(open.ends_with("\n# EOF\n"), "{open}");
+    has(&open, "# TYPE milepost_connections_accepted counter");
+    has(&open, "milepost_connections_accepted_total 0");
+    let old = text(Exposition::Prometheus);
+    assert!(!old.contains("# EOF") && !old.contains("# UNIT"), "{old}");
+    has(&old, "# TYPE milepost_connections_accepted_total counter");
+    has(&old, "milepost_connections_accepted_total 0");
+}
+
+/// What both formats demand: a family begins once, and all its samples follow at once.
+#[test]
+fn families_stand_together() {
+    for form in [Exposition::OpenMetrics, Exposition::Prometheus] {
+        let text = text(form);
+        let mut begun = HashSet::new();
+        let mut family = "";
+        for line in text.lines().filter(|line| *line != "# EOF") {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                family = rest.split(' ').next().unwrap();
+                assert!(begun.insert(family), "{family} begins twice");
+                continue;
+            }
+            let name = line
+                .strip_prefix("# TYPE ")
+                .or(line.strip_prefix("# UNIT "));
+            let name = name.unwrap_or(line).split([' ', '{']).next().unwrap();
+            let suffixes = ["", "_total", "_bucket", "_sum", "_count"];
+            let is_of_family = suffixes
+                .iter()
+                .any(|suffix| name == format!("{family}{suffix}"));
+            assert!(is_of_family, "{line} stands in {family}");
+        }
+    }
+}
+
+#[test]
+fn scrapers_get_what_they_accept() {
+    let check = |accept, form| assert_eq!(Exposition::accepted_by(accept), form, "{accept}");
+    check(
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
+        Exposition::OpenMetrics,
+    );
+    check("*/*", Exposition::Prometheus);
+    check("", Exposition::Prometheus);
+}
