@@ -15,12 +15,14 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from serving import DEADLINE_S, environment, free_port, until
+from serving import DEADLINE_S, Milepost, environment, free_port, until
 from test_examples import served, told
 
 pytestmark = pytest.mark.conformance
@@ -103,3 +105,59 @@ def test_sqlalchemy_shares_no_connection_between_processes(tmp_path: Path, postg
         assert len({visit["process"] for visit in visits}) == 3
         assert all(len(processes) == 1 for processes in backends.values())
         assert len(backends) <= 12
+
+
+# Prometheus
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[[int], int]]:
+    """Starts a Prometheus that scrapes a port; gives the port of its own."""
+    with contextlib.ExitStack() as stack:
+
+        def start(target: int) -> int:
+            port = free_port()
+            config = tmp_path / "prometheus.yml"
+            config.write_text(
+                "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: milepost\n"
+                f"    static_configs:\n      - targets: ['127.0.0.1:{target}']\n"
+            )
+            argv = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
+            stack.enter_context(running(port, [*argv, f"--web.listen-address=127.0.0.1:{port}"]))
+            return port
+
+        yield start
+
+
+def test_prometheus_scrapes_what_clients_have_counted(
+    serve: Callable[..., Milepost], tmp_path: Path, prometheus: Callable[[int], int]
+) -> None:
+    (tmp_path / "file.txt").write_text("text")
+    admin = free_port()
+    server = serve("--static", f"/={tmp_path}", "--processes", "2", "--admin-bind", f"127.0.0.1:{admin}")
+    for _ in range(30):
+        with server.connect() as client:
+            assert client.ask("GET", "/file.txt").status == 200
+    port = prometheus(admin)
+
+    def value(query: str) -> float | None:
+        url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+        try:
+            with urllib.request.urlopen(url, timeout=10) as reply:
+                found = json.load(reply)["data"]["result"]
+        except OSError:
+            return None
+        return float(found[0]["value"][1]) if found else None
+
+    assert until(lambda: value('sum(milepost_requests_total{route="/"})') == 30, within_s=60)
+    assert value("sum(http_server_request_duration_seconds_count)") == 30
+    assert value("sum(up)") == 1
+    quantile = value("histogram_quantile(0.99, sum by (le) (http_server_request_duration_seconds_bucket))")
+    assert quantile is not None
+    assert 0 < quantile <= 10
+    # The older format, by the tool that knows its rules.
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10) as reply:
+        text = reply.read()
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    faults = [line for line in (checked.stdout + checked.stderr).decode().splitlines() if "unit" not in line]
+    assert checked.returncode in (0, 3), faults

@@ -188,6 +188,10 @@ class Settings(TypedDict, total=False):
     """Additional file for `reload` to watch (repeatable)."""
     control: Text
     """Unix socket for control commands (milepost reload ...), auto or off."""
+    admin_bind: Text
+    """Address for metrics and the state of the server, or off."""
+    admin_token_file: Text
+    """File with the token that admin_bind asks for."""
     pid_file: Text
     """File for the process id of the running server, or off."""
     threads: Text

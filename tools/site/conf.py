@@ -26,6 +26,7 @@ NAVIGATION = {
     "Logs and reports": [
         "docs/guide/logs-and-phases",
         "docs/guide/logs",
+        "docs/guide/metrics",
         "docs/guide/report",
         "docs/guide/whatif",
     ],
@@ -42,6 +43,7 @@ NAVIGATION = {
     "Reference": [
         "docs/reference/options",
         "docs/reference/access-log",
+        "docs/reference/metrics",
         "docs/reference/bench",
         "docs/reference/bench-json",
     ],

@@ -11,9 +11,10 @@ use crate::defaults;
 /// The reference page of the settings.
 const SETTINGS: &str = "docs/reference/options.md";
 /// Pages and their files.
-const PAGES: [(&str, &str); 3] = [
+const PAGES: [(&str, &str); 4] = [
     ("settings", SETTINGS),
     ("bench", "docs/reference/bench.md"),
+    ("metrics", "docs/reference/metrics.md"),
     ("keywords", "python/milepost/_settings.py"),
 ];
 

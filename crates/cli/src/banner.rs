@@ -6,8 +6,8 @@
 use std::ops::RangeInclusive;
 
 use config::typed::{
-    AccessLog, App, Config, ControlConfig, ErrorLog, ErrorLogForm, Level, Levels, LogForm,
-    LogTarget, Logs, PoolConfig, PoolRuns, Route, UpstreamServer,
+    AccessLog, AdminBind, App, Config, ControlConfig, ErrorLog, ErrorLogForm, Level, Levels,
+    LogForm, LogTarget, Logs, PoolConfig, PoolRuns, Route, UpstreamServer,
 };
 use supervisor::control::status::{AddressStatus, CertificateStatus};
 
@@ -43,6 +43,7 @@ pub(crate) fn text(facts: &Facts<'_>) -> String {
         facts.event_loops,
     ));
     lines.push(row("process", &processes(facts)));
+    lines.extend(admin(facts.config));
     lines.extend(logs(&facts.config.logs));
     lines.extend(backlog(facts));
     lines.extend(facts.notes.iter().map(|note| row("note", note)));
@@ -214,6 +215,15 @@ fn processes(facts: &Facts<'_>) -> String {
         _ => format!("milepost reload --pid {}", facts.pid),
     };
     format!("{processes}{threads}, reload: {reload}")
+}
+
+/// Where metrics are.
+fn admin(config: &Config) -> Option<String> {
+    let text = match config.admin.bind.as_ref()? {
+        AdminBind::Tcp(address) => format!("http://{address}/metrics"),
+        AdminBind::Unix(file) => format!("unix:{}", file.display()),
+    };
+    Some(row("admin", &text))
 }
 
 /// What the kernel makes of the backlog, where that is less than was meant.

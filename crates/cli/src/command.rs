@@ -66,7 +66,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         .value_name("PAGE")
         .default_value("settings")
         .value_parser(PossibleValuesParser::new([
-            "settings", "bench", "man", "keywords",
+            "settings", "bench", "man", "keywords", "metrics",
         ]))
         .hide_possible_values(true)
         .hide_default_value(true)

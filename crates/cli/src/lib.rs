@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod acme_client;
+mod admin;
 mod banner;
 mod bench;
 mod certificates;
@@ -91,6 +92,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
                 Some("bench") => bench::page(),
                 Some("man") => reference::manual(),
                 Some("keywords") => reference::keywords(),
+                Some("metrics") => reference::metrics(),
                 _ => reference::page(),
             };
             message::data(&page);

@@ -22,7 +22,7 @@ use crate::environment::CertificateFiles;
 use crate::hooks::Hooks;
 use crate::host::AppHost;
 use crate::message::Message;
-use crate::{COULD_NOT, acme_client, environment, serve, template};
+use crate::{COULD_NOT, acme_client, admin, environment, serve, template};
 
 /// Time for the interpreter to end, even when draining has used up its own.
 const LEAVING_MIN: Duration = Duration::from_secs(1);
@@ -46,6 +46,7 @@ pub(crate) fn run(channel: Channel, host: Option<&dyn AppHost>) -> i32 {
             Role::Serving => load_and_serve(begun, host),
             Role::Template => template::run(begun, host),
             Role::AcmeClient => acme_client::run(begun, host),
+            Role::Admin => admin::run(begun, host),
         },
         Err(code) => code,
     }

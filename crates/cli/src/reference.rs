@@ -49,6 +49,36 @@ class Settings(TypedDict, total=False):
 
 ";
 
+const METRICS_HEAD: &str = "\
+<!-- Written by `milepost reference metrics` (`make docs`); change the tables in crates/telemetry/src/counters instead. -->
+# Metrics
+
+The [admin listener](../guide/metrics.md) shows these metrics at `/metrics`, for all processes together. Counters have
+`_total` behind their name; they go on counting over reloads and ends of processes, and begin at 0 when the server starts.
+Histograms have `_bucket`, `_sum` and `_count`. Times are in seconds.
+
+| metric | kind | meaning |
+|---|---|---|
+";
+
+/// The page of all metrics.
+pub(crate) fn metrics() -> String {
+    let mut page = METRICS_HEAD.to_owned();
+    let text = supervisor::metric_families();
+    let mut help = "";
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').map_or("", |(_, help)| help);
+        } else if let Some(rest) = line.strip_prefix("# TYPE ")
+            && let Some((name, kind)) = rest.split_once(' ')
+        {
+            let help = help.replace('|', "\\|");
+            page.push_str(&format!("| `{name}` | {kind} | {help} |\n"));
+        }
+    }
+    page
+}
+
 /// The whole page.
 pub(crate) fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -156,6 +186,19 @@ mod tests {
         assert!(
             committed == page(),
             "docs/reference/options.md is old: run `make docs`"
+        );
+    }
+
+    #[test]
+    fn the_metrics_are_those_of_the_committed_page() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/metrics.md"
+        );
+        let committed = std::fs::read_to_string(file).unwrap();
+        assert!(
+            committed == metrics(),
+            "docs/reference/metrics.md is old: run `make docs`"
         );
     }
 

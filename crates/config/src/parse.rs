@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use telemetry::Nanos;
 
 use crate::builder::{AppName, Cpus, StaticEntry};
+use crate::typed::AdminBind;
 use bind::BindText;
 use value::Unit;
 
@@ -214,6 +215,27 @@ pub(crate) fn pid_file(text: &str) -> Result<Option<PathBuf>, Hint> {
         "" => Err(None),
         file if file.ends_with('/') => hinted(format!("name a file: `{file}milepost.pid`")),
         file => Ok(Some(PathBuf::from(file))),
+    }
+}
+
+/// Where the state of the server can be asked for.
+pub(crate) fn admin_bind(text: &str) -> Result<Option<AdminBind>, Hint> {
+    if text == "off" {
+        return Ok(None);
+    }
+    if let Some(file) = text.strip_prefix("unix:") {
+        return match file.is_empty() || file.ends_with('/') {
+            true => hinted("name a file: `unix:/run/milepost/admin.sock`"),
+            false => Ok(Some(AdminBind::Unix(PathBuf::from(file)))),
+        };
+    }
+    match text.parse() {
+        Ok(address) => Ok(Some(AdminBind::Tcp(address))),
+        Err(_) => match text.strip_prefix("localhost:").or(text.strip_prefix(':')) {
+            Some(port) => hinted(format!("write `127.0.0.1:{port}`")),
+            None if text.parse::<u16>().is_ok() => hinted(format!("write `127.0.0.1:{text}`")),
+            None => Err(None),
+        },
     }
 }
 

@@ -25,6 +25,7 @@ macro_rules! defaults {
 }
 
 mod acme;
+mod admin;
 mod applications;
 mod asgi;
 mod hooks;
@@ -46,6 +47,7 @@ use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
 pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
+pub use admin::{AdminBind, AdminConfig};
 pub use applications::App;
 pub use asgi::{
     AsgiConfig, Concurrency, EventLoopKind, HttpSpec, Interface, LifespanMode, WebSocketConfig,
@@ -129,6 +131,8 @@ defaults! {
         pub request_ids: RequestIds,
         /// File that holds the process id while the server runs.
         pub pid_file: Option<PathBuf>,
+        /// Where the state of the server can be asked for.
+        pub admin: AdminConfig,
         /// Reply headers that the server adds.
         pub headers: Headers,
         /// TRACE requests are passed to the application; otherwise 405 answers them, as everywhere else.

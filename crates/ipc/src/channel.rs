@@ -16,6 +16,7 @@ use rustix::net::{
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use telemetry::counters::Exposition;
 
 use crate::acme::ManagedCertificate;
 use crate::stats::Segment;
@@ -76,6 +77,8 @@ pub enum SupervisorCommand {
     TakeCertificates,
     /// Say, with `ProcessEvent::Confirmed` and this number, when whoever accepts has come to all that was told before.
     Confirm(u64),
+    /// To the admin process: the answer to the query of this number; with one descriptor: the file that holds it.
+    AdminAnswer(u64),
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.
     Fork,
 }
@@ -126,6 +129,8 @@ pub enum ProcessEvent {
     /// The ACME client: which challenges are to be answered from now on. With one descriptor: the file of all of them
     /// (`Challenges` as JSON).
     Challenges,
+    /// The admin process: a client of it wants to know this. The answer names the number.
+    AdminQuery(u64, AdminQuery),
     /// A template: a process that it forked has ended.
     ChildEnded {
         /// Its process id.
@@ -172,6 +177,21 @@ pub enum Role {
     Template,
     /// To obtain and renew automatic certificates.
     AcmeClient,
+    /// To answer what is asked about the server over HTTP.
+    Admin,
+}
+
+/// What may be asked about the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum AdminQuery {
+    /// All metrics, in this format.
+    Metrics(Exposition),
+    /// How things are: `supervisor::Status` as JSON.
+    Status,
+    /// What there is to do, as JSON.
+    Load,
+    /// Whether requests are served, as JSON: `true` or `false`.
+    Ready,
 }
 
 /// Which socket: (address, index), and which driver of the process has it.

@@ -18,7 +18,7 @@ pub mod unix_listen;
 pub use acme::{Challenges, ManagedCertificate};
 pub use certificate::CertificateStatus;
 pub use channel::{
-    Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
+    AdminQuery, Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
     ReceivedMessage, Role, SupervisorCommand,
 };
 

@@ -39,6 +39,14 @@ pub fn to_file<T: Serialize>(value: &T) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// A text in a file without a name.
+pub fn text_to_file(text: &str) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("milepost", MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(file);
+    file.write_all(text.as_bytes())?;
+    Ok(file.into())
+}
+
 /// The value in such a file; others may be reading it too.
 pub fn from_file<T: DeserializeOwned>(file: BorrowedFd<'_>) -> io::Result<T> {
     let file = File::from(file.try_clone_to_owned()?);

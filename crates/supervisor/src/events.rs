@@ -36,7 +36,7 @@ impl Supervisor<'_> {
             // would read it.
             self.take_events_of(serial);
             self.gone(serial, Some(status));
-        } else if self.acme_client_ended(pid, status) {
+        } else if self.acme_client_ended(pid, status) || self.admin_ended(pid, status) {
             // Nothing depends on it.
         } else if self.plan.probe().is_some_and(|probe| probe.pid == pid) {
             self.probed(status);
@@ -167,8 +167,10 @@ impl Supervisor<'_> {
                     .with_hint(UNFORKED_HINT);
                 self.not_forked(generation, failure);
             }
-            // Only the ACME client says it, over a channel of its own.
-            ProcessEvent::Certificate(_) | ProcessEvent::Challenges => {}
+            // Only the ACME client and the admin process say these, over channels of their own.
+            ProcessEvent::Certificate(_)
+            | ProcessEvent::Challenges
+            | ProcessEvent::AdminQuery(..) => {}
             ProcessEvent::ChildEnded { pid, wait_status } => {
                 let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
                 if let Some(pid) = pid {

@@ -105,6 +105,7 @@ impl Supervisor<'_> {
         at(self.plan.probe().map(|probe| probe.deadline));
         at(self.answers.deadline());
         at(self.acme_client_due(now));
+        at(self.admin_due(now));
         // Nobody beats before the first generation serves, and who stops may be silent.
         if self.plan.serving().is_some() && !self.plan.is_stopping() {
             at(self.health.beats_due);

@@ -9,6 +9,7 @@
 
 mod accept_commands;
 mod acme_client;
+mod admin;
 mod answers;
 mod argv;
 mod certificates;
@@ -21,7 +22,9 @@ mod fleet;
 mod generation;
 mod handed;
 mod health;
+mod helper_process;
 mod listener_assignment;
+mod metrics;
 mod plan;
 mod privileges;
 pub mod probe_dir;
@@ -61,7 +64,7 @@ use serde::{Deserialize, Serialize};
 
 use config::Loaded;
 use config::failure::{Failure, StartFault, plain};
-use config::typed::Config;
+use config::typed::{AdminConfig, Config};
 use ipc::payload::Payload;
 use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
@@ -79,6 +82,7 @@ use control::status::{AddressStatus, CertificateStatus};
 use file_watcher::FileWatcher;
 use fleet::Fleet;
 use generation::Generation;
+use helper_process::HelperProcess;
 use plan::{GenerationPlan, PlanEvent, PlanState};
 use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
@@ -89,6 +93,7 @@ use stderr::{say, talk};
 pub use argv::Program;
 pub use certificates::certificate_status;
 pub use file_reader::{CertificateFiles, PreparedCredentials};
+pub use metrics::families as metric_families;
 pub use plan::Overrides;
 pub use state_dir::in_state_dir;
 pub use upgrade::{Handed, Succession, receive};
@@ -181,6 +186,8 @@ struct Supervisor<'s> {
     answers: PendingAnswers,
     file_watcher: Option<FileWatcher>,
     acme_client: AcmeClient,
+    /// Answers what is asked about the server.
+    admin: HelperProcess<AdminConfig>,
     certificates: Certificates,
     health: health::Health,
     /// What went wrong last, and when.
@@ -323,6 +330,7 @@ impl<'s> Supervisor<'s> {
             answers: PendingAnswers::new(telemetry::now().0),
             file_watcher: None,
             acme_client: AcmeClient::default(),
+            admin: HelperProcess::default(),
             certificates: Certificates::default(),
             health: health::Health::default(),
             last_failure: None,
@@ -354,6 +362,7 @@ impl<'s> Supervisor<'s> {
             self.take_signals();
             self.take_events();
             self.take_acme_events();
+            self.answer_admin();
             self.take_commands();
             self.take_changes();
             self.look_after_certificates(Instant::now());
@@ -362,7 +371,10 @@ impl<'s> Supervisor<'s> {
 
     /// Everything that was asked for is done, or nothing is left to be done.
     fn is_over(&self) -> bool {
-        self.plan.is_stopping() && self.processes.is_empty() && self.acme_client.is_gone()
+        self.plan.is_stopping()
+            && self.processes.is_empty()
+            && self.acme_client.process.is_gone()
+            && self.admin.is_gone()
     }
 
     fn close(mut self) -> i32 {
@@ -386,7 +398,8 @@ impl<'s> Supervisor<'s> {
         if let Some(fd) = self.file_watcher.as_ref().and_then(FileWatcher::fd) {
             watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
-        watched.extend(self.acme_client.watched());
+        watched.extend(self.acme_client.process.watched());
+        watched.extend(self.admin.watched());
         if let Some(fd) = self.certificates.fd() {
             watched.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
@@ -446,6 +459,7 @@ impl<'s> Supervisor<'s> {
         self.check_health(now);
         self.assign_listeners();
         self.keep_acme_client(now);
+        self.keep_admin(now);
     }
 
     /// What there is, for the decision what is next.

@@ -264,6 +264,7 @@ impl ChildProcess {
             Role::Serving => format!("process {}", self.slot),
             Role::Template => "template process".to_owned(),
             Role::AcmeClient => "ACME client".to_owned(),
+            Role::Admin => "admin process".to_owned(),
         };
         match self.pid() {
             Some(pid) => format!("{what} (pid {})", pid.as_raw_nonzero()),
@@ -299,7 +300,7 @@ impl ChildProcess {
         match (self.state, self.role) {
             (ProcessState::Killed(_), _) => {}
             // It has no connections: it has not begun to serve, or is a template.
-            (ProcessState::Starting, _) | (_, Role::Template | Role::AcmeClient) => {
+            (ProcessState::Starting, _) | (_, Role::Template | Role::AcmeClient | Role::Admin) => {
                 self.kill_for(Ending::Meant);
             }
             (ProcessState::Ready | ProcessState::Draining { .. }, Role::Serving) => {

@@ -163,7 +163,7 @@ impl Supervisor<'_> {
         match role {
             Role::Template => Some(&mut generation.template),
             Role::Serving => generation.lives.get_mut(slot),
-            Role::AcmeClient => None,
+            Role::AcmeClient | Role::Admin => None,
         }
     }
 
@@ -185,7 +185,7 @@ impl Supervisor<'_> {
             let name = match role {
                 Role::Template => "the template process".to_owned(),
                 Role::Serving => format!("process {slot}"),
-                Role::AcmeClient => process.name(),
+                Role::AcmeClient | Role::Admin => process.name(),
             };
             say(&format!(
                 "{name} failed to start, {failed} in a row: {}",

@@ -346,7 +346,7 @@ pub(super) enum Others {
     AllBut(&'static [&'static str]),
 }
 
-pub(super) const CRATES: [CrateRule; 19] = [
+pub(super) const CRATES: [CrateRule; 20] = [
     CrateRule {
         name: "os",
         package: "milepost-os",
@@ -411,6 +411,13 @@ pub(super) const CRATES: [CrateRule; 19] = [
         ours: &["os"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "acme has a plan and a storage folder: no configuration, no server, no client's bytes, no Python",
+    },
+    CrateRule {
+        name: "admin",
+        package: "milepost-admin",
+        ours: &["os", "ipc", "telemetry", "config"],
+        others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
+        forbids: "admin has what the supervisor says: no server, no client's bytes, no Python",
     },
     CrateRule {
         name: "tls",
@@ -533,6 +540,7 @@ pub(super) const CRATES: [CrateRule; 19] = [
         package: "milepost",
         ours: &[
             "acme",
+            "admin",
             "server",
             "supervisor",
             "tls",

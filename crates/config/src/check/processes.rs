@@ -3,7 +3,9 @@
 use super::Check;
 use crate::builder::{Draft, Placed};
 use crate::parse::bind::UNIX_PATH_BYTES_MAX;
-use crate::typed::{Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers};
+use crate::typed::{
+    AdminBind, Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers,
+};
 
 const DRIVERS_AUTO_MAX: usize = 8;
 
@@ -28,6 +30,7 @@ impl Check<'_> {
         self.preload(draft, config);
         config.processes.development = self.development(draft);
         self.control(draft, config);
+        self.admin(draft, config);
         self.vain_jitter(draft, config);
         if config.listen.steering == Steering::Cpu && config.listen.driver_cpus.is_empty() {
             self.note(
@@ -99,6 +102,27 @@ impl Check<'_> {
             self.statement(&draft.origin("control"), text, hint);
         }
         config.processes.control = ControlConfig::At(file);
+    }
+
+    /// What is not for this machine alone asks for a token.
+    fn admin(&mut self, draft: &Draft, config: &mut Config) {
+        let admin = &mut config.admin;
+        match &mut admin.bind {
+            None if admin.token_file.is_some() => {
+                self.vain("admin_token_file", "admin_bind is off");
+            }
+            None => {}
+            Some(AdminBind::Unix(file)) => *file = self.absolute(file),
+            Some(AdminBind::Tcp(address))
+                if admin.token_file.is_none() && !address.ip().is_loopback() =>
+            {
+                let text = format!("admin_bind: other hosts can reach `{address}`");
+                let hint = "set `admin_token_file`, or listen on `127.0.0.1`";
+                self.statement(&draft.origin("admin_bind"), text, hint);
+            }
+            Some(AdminBind::Tcp(_)) => {}
+        }
+        admin.token_file = admin.token_file.as_deref().map(|file| self.absolute(file));
     }
 
     fn vain_jitter(&mut self, draft: &Draft, config: &Config) {

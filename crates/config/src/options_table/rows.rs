@@ -533,6 +533,18 @@ settings! {
     /// started it may use it. With `off` the server obeys signals only.
     control in Processes { placeholder: "FILE", default: "auto" }
         = named(["auto", "off"], "a file, `auto` or `off`", parse::control) => config.processes.control;
+    /// Address for metrics and the state of the server, or off
+    /// `127.0.0.1:9901` or `unix:/run/milepost/admin.sock`. It answers `/metrics` for Prometheus, `/status`, `/health`,
+    /// `/ready` and `/load`, for all processes together. A process of its own answers, so that it does even when all
+    /// threads are busy. Other hosts can reach an address that is not a loopback address: it needs `admin_token_file`.
+    /// Only root and the server's user can use a unix socket without a token.
+    admin_bind in Processes { placeholder: "ADDRESS", default: "off" }
+        = text("IP:PORT, `unix:FILE` or `off`", parse::admin_bind) => config.admin.bind;
+    /// File with the token that admin_bind asks for
+    /// Clients send it as `Authorization: Bearer TOKEN`. The file has one line of at least 16 characters, and is read
+    /// for each request.
+    admin_token_file in Processes { placeholder: "FILE" }
+        = text("a file", |text| parse::folder(text).map(Some)) => config.admin.token_file;
     /// File for the process id of the running server, or off
     /// The id is the supervisor's, which handles signals and commands. The server writes the file after it has
     /// opened its addresses. A file with the id of another running server is an error.

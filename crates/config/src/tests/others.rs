@@ -120,6 +120,8 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("reload_dir", "templates"),
     ("reload_file", "shop.yaml"),
     ("control", "milepost.sock"),
+    ("admin_bind", "127.0.0.1:9901"),
+    ("admin_token_file", "admin.token"),
     ("pid_file", "milepost.pid"),
     ("threads", "2:8"),
     ("queue_len_max", "9"),

@@ -133,7 +133,9 @@ fn perform(
             handle
                 .confirm(move || drop(channel.send_now(&ProcessEvent::Confirmed { number }, &[])));
         }
-        SupervisorCommand::Begin(_) | SupervisorCommand::Fork => {
+        SupervisorCommand::Begin(_)
+        | SupervisorCommand::Fork
+        | SupervisorCommand::AdminAnswer(_) => {
             say("the supervisor gave an order to the wrong process");
         }
     }

@@ -238,7 +238,7 @@ impl World {
         let life = wanted.and_then(|wanted| match role {
             Role::Template => wanted.template.as_mut(),
             Role::Serving => wanted.lives.get_mut(slot),
-            Role::AcmeClient => None,
+            Role::AcmeClient | Role::Admin => None,
         });
         if let Some(life) = life {
             life.ended(served, now);

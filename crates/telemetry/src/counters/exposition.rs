@@ -5,6 +5,8 @@
 
 use std::fmt::{Display, Write};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, StatsSnapshot,
     TimeoutCounts,
@@ -29,10 +31,12 @@ pub enum MetricKind {
     Gauge,
     /// A distribution of durations.
     Histogram,
+    /// Facts, as labels of a sample that is 1.
+    Info,
 }
 
 /// The format of the text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Exposition {
     /// `application/openmetrics-text; version=1.0.0`.
     OpenMetrics,
@@ -78,11 +82,21 @@ impl Exposition {
 }
 
 impl MetricKind {
-    fn name(self) -> &'static str {
+    fn name(self, form: Exposition) -> &'static str {
+        match (self, form) {
+            (MetricKind::Counter, _) => "counter",
+            (MetricKind::Histogram, _) => "histogram",
+            (MetricKind::Info, Exposition::OpenMetrics) => "info",
+            (MetricKind::Gauge, _) | (MetricKind::Info, Exposition::Prometheus) => "gauge",
+        }
+    }
+
+    /// What the names of its samples end with.
+    fn suffix(self) -> &'static str {
         match self {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Histogram => "histogram",
+            MetricKind::Counter => "_total",
+            MetricKind::Info => "_info",
+            MetricKind::Gauge | MetricKind::Histogram => "",
         }
     }
 }
@@ -102,13 +116,16 @@ impl MetricWriter {
     pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         name.clone_into(&mut self.family);
         self.kind = kind;
-        // The older format knows a counter by the name of its samples.
-        let suffix = match (self.form, kind) {
-            (Exposition::Prometheus, MetricKind::Counter) => "_total",
-            _ => "",
+        // The older format knows a family by the name of its samples.
+        let suffix = match self.form {
+            Exposition::Prometheus => kind.suffix(),
+            Exposition::OpenMetrics => "",
         };
         self.line(format_args!("# HELP {name}{suffix} {}\n", help_text(help)));
-        self.line(format_args!("# TYPE {name}{suffix} {}\n", kind.name()));
+        self.line(format_args!(
+            "# TYPE {name}{suffix} {}\n",
+            kind.name(self.form)
+        ));
         let unit = ["seconds", "bytes", "ratio"]
             .into_iter()
             .find(|unit| name.ends_with(&format!("_{unit}")));
@@ -119,11 +136,7 @@ impl MetricWriter {
 
     /// A sample of the family. Names of labels are plain; their values may be anything.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        let suffix = match self.kind {
-            MetricKind::Counter => "_total",
-            MetricKind::Gauge | MetricKind::Histogram => "",
-        };
-        self.one(suffix, labels, value);
+        self.one(self.kind.suffix(), labels, value);
     }
 
     /// A distribution of the family.
@@ -183,7 +196,11 @@ impl MetricWriter {
             self.family(
                 &format!("milepost_{prefix}{name}"),
                 metric.kind,
-                metric.help,
+                // It is in the unit of its name.
+                &metric
+                    .help
+                    .replace(", in nanoseconds", "")
+                    .replace(", in thousandths", ""),
             );
             for (value, numbers) in rows {
                 let labels = [(label, *value)];
@@ -237,7 +254,12 @@ impl StatsSnapshot {
             "Duration of the phases of requests: receive, queue, run, send; gil and cpu are parts of run",
         );
         for (name, route) in routes() {
-            for (phase, seen) in route.phases() {
+            // Many routes have had no request, or never measure a phase.
+            for (phase, seen) in route
+                .phases()
+                .into_iter()
+                .filter(|(_, seen)| !seen.is_empty())
+            {
                 writer.histogram(&[("route", name), ("phase", phase)], seen, &PHASE_BOUNDS_US);
             }
         }

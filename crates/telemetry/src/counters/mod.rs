@@ -35,7 +35,7 @@ numbers! {
         sum received as "requests_received",
         /// Requests whose body went to a file.
         sum spooled as "requests_spooled",
-        /// Heads that arrived in more than one piece.
+        /// Requests whose head arrived in more than one piece.
         sum partial as "requests_in_pieces",
         /// Requests refused for breaking the protocol or a limit, and connections that failed.
         sum errors as "protocol_errors",
@@ -197,40 +197,40 @@ numbers! {
     PoolStats =>
     /// A pool's figures.
     PoolFigures {
-        /// Gauge: how hard it is: 0 calm, 1 saturated, 2 overloaded, in the order of `queueing::Pressure`.
+        /// Gauge: load of the pool: 0 calm, 1 saturated, 2 overloaded.
         most pressure,
-        /// Gauge: threads that there are.
+        /// Gauge: threads.
         gauge threads,
-        /// Gauge: fewest threads that there are to be.
+        /// Gauge: fewest threads that the pool may have.
         gauge threads_min,
-        /// Gauge: most threads that there may be.
+        /// Gauge: most threads that the pool may have.
         gauge threads_max,
-        /// Gauge: threads asleep.
+        /// Gauge: threads without work.
         gauge idle as "threads_idle",
-        /// Gauge: exchanges that threads are running.
+        /// Gauge: requests that run.
         gauge running,
-        /// Gauge: exchanges in the queue.
+        /// Gauge: requests in the queue.
         gauge waiting,
-        /// Gauge: exchanges that the queue takes.
+        /// Gauge: most requests that the queue takes.
         gauge waiting_max as "queue_max",
         /// Gauge: of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and
         /// one more; 0 where they are not measured, as in unwritten memory.
         most gil_share_permille_more as "" [serde(rename = "gil_share_permille", with = "one_more")],
-        /// Exchanges that threads have finished.
+        /// Requests that threads have finished.
         sum completed as "requests_completed",
-        /// Exchanges refused because the queue was full.
+        /// Requests refused because the queue was full.
         sum refused as "",
-        /// Exchanges refused because the pool was overloaded.
+        /// Requests refused because the pool was overloaded.
         sum shed as "",
-        /// Exchanges refused because they had waited too long for a thread.
+        /// Requests refused because they had waited too long for a thread.
         sum expired as "",
-        /// Streamed responses whose worker had to wait for the client.
+        /// Streamed responses whose thread had to wait for the client.
         sum stream_waits as "stream_waits",
-        /// Routes that were sent here because they are slow.
+        /// Routes that were moved to this pool because they are slow.
         sum routes_moved,
-        /// Those of them that have left again.
+        /// Routes that were moved to this pool, and have left it again.
         sum routes_returned,
-        /// Threads that have begun.
+        /// Threads that were started.
         sum threads_started,
         /// Threads that have ended, those that were lost included.
         sum threads_ended,
@@ -284,33 +284,33 @@ numbers! {
         /// Gauge: the longest time of the last second that something ready has waited for the loop, or has waited until
         /// now, in nanoseconds.
         most lag_ns,
-        /// Gauge: of a thousand parts of the last second, those in which the loop's thread had a processor.
+        /// Gauge: share of the last second in which the thread of the event loop had a processor, in thousandths.
         most busy_permille,
-        /// Gauge: requests inside.
+        /// Gauge: requests inside the event loop.
         gauge inside,
-        /// Gauge: most requests that may be inside.
+        /// Gauge: most requests that may be inside the event loop.
         gauge inside_max,
         /// Gauge: open WebSocket connections, and handshakes under way.
         gauge websockets,
-        /// Gauge: most that may be open; 0: no bound.
+        /// Gauge: most WebSocket connections that may be open; 0: no bound.
         gauge websockets_max,
-        /// Handshakes refused because so many were open.
+        /// WebSocket handshakes refused because so many were open.
         sum websockets_refused,
-        /// Steps of requests that have blocked the loop for longer than `slow_step`.
+        /// Steps of requests that have blocked the event loop for longer than `slow_step`.
         sum slow_steps,
-        /// Times that requests had to wait outside because the loop did not keep up.
+        /// Times that requests had to wait outside because the event loop did not keep up.
         sum held_back,
         /// Gauge: threads of anyio's default limiter that run something.
         gauge anyio_running,
-        /// Gauge: most threads that it allows.
+        /// Gauge: most threads that anyio's default limiter allows.
         gauge anyio_max,
-        /// Gauge: calls that wait for one.
+        /// Gauge: calls that wait for a thread of anyio's default limiter.
         gauge anyio_waiting,
         /// Gauge: threads of the loop's default executor that there are.
         gauge executor_threads,
-        /// Gauge: most threads that it starts.
+        /// Gauge: most threads that the loop's default executor starts.
         gauge executor_max,
-        /// Gauge: calls that wait for one.
+        /// Gauge: calls that wait for a thread of the loop's default executor.
         gauge executor_waiting,
     }
 }
@@ -339,9 +339,9 @@ numbers! {
         sum client_error as "" [serde(rename = "4xx")],
         /// 5xx.
         sum server_error as "" [serde(rename = "5xx")],
-        /// Exchanges that ended neither complete nor refused.
+        /// Requests that ended neither complete nor refused.
         sum incomplete as "requests_incomplete",
-        /// Bytes that the kernel took.
+        /// Bytes of responses that the kernel took.
         sum sent_bytes as "response_bytes",
     }
     + {

@@ -1,0 +1,153 @@
+//! What is answered to a request.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
+use hyper::{Method, Request, Response, StatusCode};
+use ipc::AdminQuery;
+use telemetry::counters::Exposition;
+
+use crate::access::{Access, Denial, Peer};
+use crate::supervisor_link::SupervisorLink;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const SILENT: &str = "the supervisor does not answer\n";
+const INDEX: &str = "\
+/metrics  for Prometheus (OpenMetrics or text)
+/status   the state of all processes, as JSON
+/load     requests that run and wait, as JSON
+/ready    200 while requests are served, else 503
+/health   200 while the server is alive
+";
+
+/// All answers.
+pub(crate) struct Answers {
+    access: Access,
+    link: Rc<SupervisorLink>,
+}
+
+/// One answer, but for what all have.
+struct Answer {
+    status: u16,
+    content_type: &'static str,
+    body: Bytes,
+    extra: Option<(HeaderName, &'static str)>,
+}
+
+impl Answer {
+    fn text(status: u16, text: &'static str) -> Self {
+        Self {
+            status,
+            content_type: TEXT,
+            body: Bytes::from_static(text.as_bytes()),
+            extra: None,
+        }
+    }
+
+    fn with(self, name: HeaderName, value: &'static str) -> Self {
+        Self {
+            extra: Some((name, value)),
+            ..self
+        }
+    }
+}
+
+impl Answers {
+    pub(crate) fn new(access: Access, link: Rc<SupervisorLink>) -> Self {
+        Self { access, link }
+    }
+
+    /// Answers one request of this peer.
+    pub(crate) async fn of<B>(&self, peer: Peer, request: &Request<B>) -> Response<Full<Bytes>> {
+        let Answer {
+            status,
+            content_type,
+            body,
+            extra,
+        } = self.find(peer, request).await;
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = StatusCode::from_u16(status).expect("statuses are known ones");
+        let fields = response.headers_mut();
+        let own = [
+            (CONTENT_TYPE, content_type),
+            (CACHE_CONTROL, "no-store"),
+            (HeaderName::from_static("x-content-type-options"), "nosniff"),
+        ];
+        for (name, value) in own.into_iter().chain(extra) {
+            let value = hyper::header::HeaderValue::from_static(value);
+            fields.insert(name, value);
+        }
+        response
+    }
+
+    async fn find<B>(&self, peer: Peer, request: &Request<B>) -> Answer {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Answer::text(405, "GET and HEAD alone\n").with(ALLOW, "GET, HEAD");
+        }
+        let path = request.uri().path();
+        // Probes have no token, and learn nothing but whether the server is there.
+        match path {
+            "/health" => return self.health().await,
+            "/ready" => return self.ready().await,
+            _ => {}
+        }
+        if let Err(denial) = self.access.check(peer, request.headers()) {
+            let (status, text) = denial.answer();
+            let answer = Answer::text(status, text);
+            return match denial {
+                Denial::Token => answer.with(WWW_AUTHENTICATE, "Bearer"),
+                _ => answer,
+            };
+        }
+        match path {
+            "/" => Answer::text(200, INDEX),
+            "/metrics" => self.metrics(request).await,
+            "/status" => self.json(AdminQuery::Status).await,
+            "/load" => self.json(AdminQuery::Load).await,
+            _ => Answer::text(404, "no such path\n"),
+        }
+    }
+
+    async fn health(&self) -> Answer {
+        match self.link.ask(AdminQuery::Ready).await {
+            Some(_) => Answer::text(200, "alive\n"),
+            None => Answer::text(503, SILENT),
+        }
+    }
+
+    async fn ready(&self) -> Answer {
+        let said = self.link.ask(AdminQuery::Ready).await;
+        match said.map(|said| serde_json::from_slice(&said).unwrap_or(false)) {
+            Some(true) => Answer::text(200, "ready\n"),
+            Some(false) => Answer::text(503, "not ready\n"),
+            None => Answer::text(503, SILENT),
+        }
+    }
+
+    async fn metrics<B>(&self, request: &Request<B>) -> Answer {
+        let accept = request.headers().get(ACCEPT);
+        let accept = accept.and_then(|accept| accept.to_str().ok());
+        let form = Exposition::accepted_by(accept.unwrap_or_default());
+        self.told(AdminQuery::Metrics(form), form.content_type())
+            .await
+    }
+
+    async fn json(&self, query: AdminQuery) -> Answer {
+        self.told(query, JSON).await
+    }
+
+    async fn told(&self, query: AdminQuery, content_type: &'static str) -> Answer {
+        match self.link.ask(query).await {
+            Some(body) => Answer {
+                status: 200,
+                content_type,
+                body,
+                extra: None,
+            },
+            None => Answer::text(503, SILENT),
+        }
+    }
+}

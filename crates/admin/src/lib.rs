@@ -1,0 +1,53 @@
+//! The admin listener: what Prometheus, autoscalers, probes and people ask about a server, over HTTP.
+//!
+//! It is a process of its own, which serves no application: it answers when all threads are busy, and nothing that its
+//! clients do reaches those that serve. What it says comes from the supervisor, which knows all processes; each answer is
+//! kept for a moment, so that many clients cost no more than one.
+//!
+//! ```text
+//! client ── HTTP ──► listener ── access ──► answers ── query ──► supervisor
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod answers;
+mod listener;
+mod supervisor_link;
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use config::failure::StartFault;
+use config::typed::AdminConfig;
+use ipc::Channel;
+
+use access::Access;
+use answers::Answers;
+use listener::Listener;
+use supervisor_link::SupervisorLink;
+
+/// Answers clients until the supervisor ends this process or is gone. `warn` gets what its users are to know.
+///
+/// # Errors
+/// It cannot listen, or has no runtime.
+pub fn run(config: &AdminConfig, channel: &Arc<Channel>, warn: fn(&str)) -> Result<(), StartFault> {
+    let what = "admin_bind";
+    let fault = |error: &io::Error| StartFault::new(what, config::failure::plain(error));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .map_err(|error| fault(&error))?;
+    runtime.block_on(async {
+        let bind = config.bind.as_ref().expect("it is started to listen");
+        let listener = Listener::open(bind).map_err(|error| fault(&error))?;
+        let link = SupervisorLink::open(channel).map_err(|error| fault(&error))?;
+        let access = Access::new(config, warn);
+        let answers = Rc::new(Answers::new(access, Rc::clone(&link)));
+        tokio::task::spawn_local(listener.serve(answers));
+        link.run().await;
+        Ok(())
+    })
+}
