@@ -56,7 +56,7 @@ use exchange::{Answered, Switched, UpstreamExchange};
 use fault::UpstreamFault;
 use group::{NoSlot, PlacingKey, UpstreamSlot};
 use idle::IdleConnections;
-use run::{UpstreamRun, UpstreamRuns};
+use run::{AssignedRun, UpstreamRun, UpstreamRuns};
 
 /// How soon a queue is looked at again for which there was no slot, beside the looks when one becomes free: slots may
 /// become free in another process, or by time.
@@ -258,12 +258,17 @@ impl Driver {
         loop {
             match own.next() {
                 NextExchange::Begin(assignment, slot) => {
-                    let run = self.upstreams.runs.enter();
+                    let pool = own.pool;
+                    let assigned = AssignedRun {
+                        pool,
+                        assignment,
+                        slot,
+                    };
                     // Deadlines are looked at while there is something that has one.
                     self.arrival.notify_one();
-                    let driver = Rc::clone(self);
-                    let serve = driver.serve_from_upstream(own.pool, assignment, slot, run);
-                    tokio::task::spawn_local(serve);
+                    if let Some(run) = self.upstreams.runs.begin(assigned) {
+                        tokio::task::spawn_local(Rc::clone(self).serve_from_upstreams(run));
+                    }
                 }
                 NextExchange::Later => return self.look_again(own.pool),
                 NextExchange::None => return,
@@ -297,21 +302,27 @@ impl Driver {
         });
     }
 
+    /// A task that serves one exchange after the other.
+    async fn serve_from_upstreams(self: Rc<Self>, run: Rc<UpstreamRun>) {
+        while let Some(assigned) = run.next().await {
+            self.serve_from_upstream(assigned, &run).await;
+        }
+    }
+
     /// The life of one exchange at an upstream.
-    async fn serve_from_upstream(
-        self: Rc<Self>,
-        pool: usize,
-        mut assignment: Assignment,
-        mut slot: Option<UpstreamSlot>,
-        run: Rc<UpstreamRun>,
-    ) {
+    async fn serve_from_upstream(self: &Rc<Self>, assigned: AssignedRun, run: &Rc<UpstreamRun>) {
+        let AssignedRun {
+            pool,
+            mut assignment,
+            mut slot,
+        } = assigned;
         let own = self.upstreams.own(pool);
         UpstreamWorker::observe(&assignment, &run.observer());
         let ended = {
             let exchange = UpstreamExchange {
-                driver: &self,
+                driver: self,
                 own,
-                run: &run,
+                run,
                 assignment: &mut assignment,
                 slot: &mut slot,
                 failed: 0,
