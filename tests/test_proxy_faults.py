@@ -6,6 +6,7 @@ import contextlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -304,6 +305,9 @@ def test_slow_clients_of_all_kinds_hold_no_slot(serve: Callable[..., Milepost]) 
         never_read = [stack.enter_context(server.connect(receive_buffer_bytes=4096)) for _ in range(10)]
         for client in never_read:
             client.send(request("GET", "/big"))
+        # A client may say that it sends no more, and still wants its response.
+        for client in never_read[::2]:
+            client.sock.shutdown(socket.SHUT_WR)
         for start in (b"", HALF_HEAD, HALF_BODY, HALF_CHUNK):
             for _ in range(10):
                 stack.enter_context(server.connect()).send(start)
@@ -316,6 +320,34 @@ def test_slow_clients_of_all_kinds_hold_no_slot(serve: Callable[..., Milepost]) 
         assert Counter(asked.target for asked in upstream.seen) == {"/big": 10, "/": 20}
         # Each request that breaks off is a record.
         server.count(30)
+
+
+def test_a_client_that_resets_gives_its_slot_back_at_once(serve: Callable[..., Milepost]) -> None:
+    """Whether its upstream has not begun to respond, or is in the middle of a response."""
+    asked, over = threading.Semaphore(0), threading.Event()
+
+    def respond(connection: Connection, head: Request) -> None:
+        if head.target == "/begun":
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 300\r\n\r\nabc")
+        if head.target == "/":
+            connection.reply(b"ok")
+        else:
+            asked.release()
+            over.wait(DEADLINE_S)
+
+    with Upstream(answering(respond)) as upstream:
+        server = proxy(serve, upstream.port, slots=1)
+        for target in ("/held", "/begun") * 3:
+            with server.connect() as client:
+                client.send(request("GET", target))
+                assert asked.acquire(timeout=DEADLINE_S)
+                client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with server.connect() as other:
+                # The upstream still has the request of the client before.
+                assert other.ask("GET", "/").body == b"ok"
+        over.set()
+        # Those that were reset are records as well.
+        server.count(6)
 
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
