@@ -150,6 +150,7 @@ METRICS: dict[str, Metric] = {
     "reused_share": Metric("upstream connections used again %", ".3f", 100.0),
     # In `proxy slow` that is the slow one.
     "last_share": Metric("requests to the last upstream %", ".2f", 100.0),
+    "misbehaving": Metric("misbehaving clients at the end", ",.0f"),
     "slots_held": Metric("requests in the upstream, on average", ".2f"),
     "short_p99_us": Metric("p99 short-lived ms", ",.1f", 1e-3),
     "short_max_us": Metric("greatest short-lived ms", ",.1f", 1e-3),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,21 +16,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import cpu, fixtures, generator, measure, process
+from lab import client_process, cpu, fixtures, generator, measure, process
+from lab.client_process import ClientProcess
 from lab.measure import Running
 from lab.process import Command
 from lab.proxy import mix
 from lab.scenario import SMALL, Ground, Row, Sample
 from lab.servers import Place
-from lab.toolbox import Toolbox
+from lab.toolbox import CHECKOUT, Toolbox
 
 # More than the buffers of the kernel take on their way through a proxy that does not read.
 HELD_PATH = "/0/8000000"
 # All misbehaving clients have what a proxy stores for them.
 HELD_SETTLE_S = 10
 HELD_RATE = 10
-# Of `milepost bench --bad-clients`; the others ask again and again, which is a load.
-KINDS = ("never-reads:receive-buffer=4K", "reads-at=1K:receive-buffer=4K", "trickles=1s", "idle")
 # Toolbox, place of the proxy, ports of its upstreams.
 Behind = Callable[[Toolbox, Place, Sequence[int]], Command]
 UpstreamStart = Callable[[Toolbox, Place], Command]
@@ -106,16 +106,12 @@ def load(row: ProxyRow, box: Toolbox, ground: Ground) -> Sample:
 
 def mixed(row: ProxyRow, box: Toolbox, ground: Ground) -> Sample:
     """Requests of the mix at random times; the last upstream is the slow one where there is one."""
-    file = ground.directory / "mix.toml"
-    file.write_text(mix.REQUESTS_FILE)
     with standing(row, box, ground) as all_of_it:
-        # Equal gaps for all rows of a repetition: what differs is the proxy.
-        more = ["--rate", f"{row.rate:.0f}", "--arrivals", "poisson", "--requests-file", str(file)]
-        aim = (box, all_of_it.proxy.place.port, "/", row.connections)
-        generator.run(*aim, max(1, ground.warm_up_s), ground.client_core, *more)
+        aim = (box, all_of_it.proxy.place.port, row.connections, ground.directory, ground.client_core)
+        mix.replay(mix.sequence(mix.mixed, row.rate, max(1, ground.warm_up_s), mix.SEED + 1), *aim)
         before, before_s = all_of_it.counts(), all_of_it.upstreams_s()
         window = cpu.Window(all_of_it.proxy.pid)
-        counted = generator.run(*aim, ground.seconds, ground.client_core, *more)
+        counted = mix.replay(_requests(row, ground), *aim)
         usage = window.close(counted.cpu_s + all_of_it.upstreams_s() - before_s)
         values = measure.values_of(counted, usage) | _shares(before, all_of_it.counts())
         return Sample(values, usage.foreign_share)
@@ -134,9 +130,14 @@ def reuse(row: ProxyRow, box: Toolbox, ground: Ground) -> Sample:
         return Sample(values, usage.foreign_share)
 
 
+def _requests(row: ProxyRow, ground: Ground) -> list[mix.Asked]:
+    """Those of `mixed`, the same for all rows and repetitions: what differs is the proxy."""
+    return mix.sequence(mix.mixed, row.rate, ground.seconds)
+
+
 def central(row: ProxyRow, box: Toolbox, ground: Ground) -> Sample:
-    """No proxy: what one queue for all threads of these upstreams would do."""
-    latencies = mix.central_queue(mix.THREADS * len(row.upstreams), row.rate, ground.seconds)
+    """No proxy: what one queue for all threads of these upstreams would make of the requests of `mixed`."""
+    latencies = mix.central_queue(_requests(row, ground), mix.THREADS * len(row.upstreams))
     return Sample({"p50_us": mix.quantile(latencies, 0.5), "p99_us": mix.quantile(latencies, 0.99)}, 0.0)
 
 
@@ -144,8 +145,9 @@ def held(row: ProxyRow, box: Toolbox, ground: Ground) -> Sample:
     """Requests that the upstream has on average, beside the misbehaving clients of `row` if it has any."""
     with standing(row, box, ground) as all_of_it, contextlib.ExitStack() as stack:
         port = all_of_it.proxy.place.port
-        if row.slow_readers:
-            stack.enter_context(_misbehaving(box, ground, port, row.slow_readers))
+        clients = (
+            stack.enter_context(_misbehaving(ground, port, row.slow_readers)) if row.slow_readers else None
+        )
         load = fixtures.Load(port, [HELD_PATH], ground.seconds, HELD_RATE, row.connections)
         inside: list[int] = []
         before_s = all_of_it.upstreams_s()
@@ -155,22 +157,20 @@ def held(row: ProxyRow, box: Toolbox, ground: Ground) -> Sample:
         values = {key: paced[key] for key in ("failed", "unsent", "p99_us", "lag_p99_us")}
         # The load's own processor time is not known apart, so that nothing is said of other programs.
         values |= {"slots_held": statistics.mean(inside), "server_cpu": usage.server_s / usage.elapsed_s}
+        if clients:
+            values["misbehaving"] = float(clients.open_count())
         return Sample(values, 0.0)
 
 
 @contextlib.contextmanager
-def _misbehaving(box: Toolbox, ground: Ground, port: int, clients: int) -> Iterator[None]:
-    """Clients of all KINDS, for the whole measurement."""
-    each = clients // len(KINDS)
-    argv = [str(box.milepost), "bench", "--quiet", "--threads", "1", "--cpus", str(ground.client_core)]
-    argv += ["--connections", "1", "--rate", "1", "--duration", f"{ground.seconds + 60}s"]
-    for kind in KINDS:
-        argv += ["--bad-clients", f"{each}:{kind}"]
-    argv.append(f"http://127.0.0.1:{port}{HELD_PATH}")
-    command = Command(argv, ground.directory / "misbehaving.out", ground.directory)
-    with process.started(command, ground.client_core):
+def _misbehaving(ground: Ground, port: int, clients: int) -> Iterator[ClientProcess]:
+    """Clients of all kinds of clients.py, for the whole measurement."""
+    argv = [sys.executable, "-m", "lab.proxy.clients", str(port), HELD_PATH, str(clients)]
+    environ = {"PYTHONPATH": str(CHECKOUT)}
+    command = Command(argv, ground.directory / "misbehaving.out", ground.directory, environ)
+    with client_process.gathered(command, ground.client_core) as all_of_them:
         time.sleep(HELD_SETTLE_S)
-        yield
+        yield all_of_them
 
 
 def counts(port: int) -> Counts:

@@ -15,12 +15,13 @@ from lab.servers import Place
 from lab.toolbox import Toolbox
 
 NAMES = ("small", "small-log", "small-one", "mixed", "slow", "clients", "reuse")
-PEERS = ("nginx", "haproxy", "caddy")
+PEERS = ("nginx", "haproxy", "caddy", "floor")
 KEPT = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1024\r\n\r\n" + b"x" * 1024
 # Enough that no request of a rate waits for a connection.
 CONNECTIONS = 512
 MISBEHAVING = 400
 CENTRAL = "central queue"
+RELAY = "bare relay"
 
 
 def every() -> list[Scenario]:
@@ -69,6 +70,7 @@ def _peers(before: _Before, slots: int | None = None, least: bool = False) -> tu
             "nginx",
             lambda box, place, ports: proxies.nginx(place, ports, balance="least_conn;" if least else ""),
         ),
+        *([_nginx_bounded(before, slots)] if least and slots else []),
         before.row(
             "haproxy",
             "haproxy",
@@ -84,15 +86,28 @@ def _peers(before: _Before, slots: int | None = None, least: bool = False) -> tu
     )
 
 
+def _nginx_bounded(before: _Before, slots: int) -> ProxyRow:
+    """Its `max_conns` refuses what another proxy lets wait: the percentiles are those of what is left."""
+
+    def behind(box: Toolbox, place: Place, ports: Sequence[int]) -> Command:
+        return proxies.nginx(place, ports, balance="least_conn;", per_server=f"max_conns={slots}")
+
+    return before.row("nginx, max_conns", "nginx", behind)
+
+
 def _small(name: str, connections: int) -> Scenario:
     before = _Before((_floor,), measure.undisturbed(load), connections)
     bars = (
         Bar("cpu_us", MILEPOST, "nginx", at_most=0.75),
         Bar("cpu_us", MILEPOST, "haproxy", at_most=0.9),
     )
-    rows = (before.row(MILEPOST, MILEPOST, proxies.milepost), *_peers(before))
+    rows = (
+        before.row(MILEPOST, MILEPOST, proxies.milepost),
+        *_peers(before),
+        before.row(RELAY, "floor", proxies.relay),
+    )
     title = f"1 KB through the proxy, {connections} connections, kept on both sides"
-    return Scenario(name, title, rows, bars, ((MILEPOST, "caddy"),))
+    return Scenario(name, title, rows, bars, ((MILEPOST, "caddy"), (MILEPOST, RELAY), ("nginx", RELAY)))
 
 
 def _small_log() -> Scenario:
@@ -141,7 +156,7 @@ def _slow() -> Scenario:
         Bar("last_share", MILEPOST, None, at_most=0.02),
     )
     title = "one of them ten times slower, at half of what the others can do; the queue is that of the others"
-    return Scenario("slow", title, rows, bars, tuple((MILEPOST, peer) for peer in PEERS))
+    return Scenario("slow", title, rows, bars, tuple((MILEPOST, peer) for peer in PEERS[:3]))
 
 
 def _clients() -> Scenario:

@@ -135,6 +135,12 @@ http://127.0.0.1:{place.port} {{
     return Command(argv, place.output, place.directory, home)
 
 
+def relay(box: Toolbox, place: Place, ports: Sequence[int]) -> Command:
+    """What the kernel alone takes, before one upstream."""
+    argv = [str(box.floor.with_name("milepost-relay")), str(place.port), str(ports[0])]
+    return Command(argv, place.output, place.directory)
+
+
 def upstream(box: Toolbox, place: Place, threads: int, *options: str) -> Command:
     """A server of so many threads, whose requests take as long as their paths say."""
     argv = [box.programs["upstream"], str(place.port), str(threads), *options]

@@ -2,9 +2,10 @@
 //! processor. Further requests wait in one queue, first come, first served.
 //!
 //! Takes `upstream PORT THREADS [slow=TIMES] [reports]`; listens on 127.0.0.1 until it is killed. `slow=10` makes each
-//! request take ten times as long. With `reports`, each response says in `endpoint-load-metrics` how loaded the server is.
-//! `GET /20/4000` gets 4,000 bytes. `GET /counts` gives what it has done so far, at once: `REQUESTS CONNECTIONS INSIDE`,
-//! the last of which is the number of requests that it has now. Requests have no bodies.
+//! request take ten times as long. With `reports`, each response says in `endpoint-load-metrics` how loaded the server is,
+//! and how long the request waited and ran. Times may have fractions (`/2.5`), and `GET /20/4000` gets 4,000 bytes.
+//! `GET /counts` gives what it has done so far, at once: `REQUESTS CONNECTIONS INSIDE`, the last of which is the number of
+//! requests that it has now and whose clients are still there. Requests have no bodies.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -13,10 +14,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::raw::{c_int, c_void};
 use std::process::exit;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 static SEND_BUFFER_BYTES: c_int = 64 * 1024;
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -28,6 +29,9 @@ struct Job {
     takes: Duration,
     body_bytes: usize,
     client: Arc<TcpStream>,
+    arrived: Instant,
+    /// Whether it no longer counts as inside: it was answered, or its client is gone.
+    is_over: Arc<AtomicBool>,
 }
 
 /// What a path asks for.
@@ -119,16 +123,31 @@ impl Asked {
             return Self::Counts;
         }
         let bytes = segments.next().and_then(|bytes| bytes.parse().ok());
+        let ms: f64 = first.parse().unwrap_or(0.0);
         Self::Work {
-            takes: Duration::from_millis(first.parse().unwrap_or(0)),
+            takes: Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default(),
             body_bytes: bytes.unwrap_or(BODY_BYTES),
         }
     }
 }
 
 impl Server {
+    /// The requests of a connection. The one that has no response when its client ends the connection is over.
+    fn read_requests(&self, client: TcpStream) -> std::io::Result<()> {
+        let mut last = None;
+        let end = self.read_each(client, &mut last);
+        if let Some(is_over) = last {
+            self.leave(&is_over);
+        }
+        end
+    }
+
     /// Puts each request of a connection into the queue. The client sends the next one behind the response.
-    fn read_requests(&self, mut client: TcpStream) -> std::io::Result<()> {
+    fn read_each(
+        &self,
+        mut client: TcpStream,
+        last: &mut Option<Arc<AtomicBool>>,
+    ) -> std::io::Result<()> {
         client.set_nodelay(true)?;
         let shared = Arc::new(client.try_clone()?);
         let mut head = Vec::new();
@@ -149,10 +168,14 @@ impl Server {
                     if !std::mem::replace(&mut is_counted, true) {
                         self.connections.fetch_add(1, Ordering::Relaxed);
                     }
+                    let is_over = Arc::new(AtomicBool::new(false));
+                    *last = Some(Arc::clone(&is_over));
                     self.enter(Job {
                         takes: takes * self.slow_times,
                         body_bytes,
                         client: Arc::clone(&shared),
+                        arrived: Instant::now(),
+                        is_over,
                     });
                 }
             }
@@ -168,6 +191,13 @@ impl Server {
         self.arrived.notify_one();
     }
 
+    /// A request is no longer inside, which its thread and its connection may both say.
+    fn leave(&self, is_over: &AtomicBool) {
+        if !is_over.swap(true, Ordering::Relaxed) {
+            self.inside.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// The life of one thread.
     fn work(&self) {
         loop {
@@ -178,29 +208,34 @@ impl Server {
                 let mut queue = waited.expect("no thread panics with it");
                 queue.pop_front().expect("one that was waited for")
             };
+            let began = Instant::now();
             thread::sleep(job.takes);
-            let others = self.inside.load(Ordering::Relaxed) - 1;
-            let response = self.response(others, job.body_bytes);
+            let response = self.response(&job, began);
             // A client that has gone hears nothing; one that reads slowly keeps the thread.
             (&*job.client).write_all(&response).unwrap_or(());
-            self.inside.fetch_sub(1, Ordering::Relaxed);
+            self.leave(&job.is_over);
         }
     }
 
-    /// The response of a thread; so many other requests are in the server.
-    fn response(&self, others: u64, body_bytes: usize) -> Vec<u8> {
+    /// The response to a request that a thread began to run then.
+    fn response(&self, job: &Job, began: Instant) -> Vec<u8> {
         let threads = self.threads;
+        let others = self.inside.load(Ordering::Relaxed).saturating_sub(1);
+        let ms = |span: Duration| span.as_secs_f64() * 1e3;
         let report = match self.reports {
             false => String::new(),
             true => format!(
                 "endpoint-load-metrics: TEXT application_utilization={:.3},named_metrics.running={},\
-                 named_metrics.waiting={},named_metrics.threads={threads}\r\n",
+                 named_metrics.waiting={},named_metrics.threads={threads},\
+                 named_metrics.request_queue_ms={:.3},named_metrics.request_run_ms={:.3}\r\n",
                 others as f64 / threads as f64,
                 others.min(threads),
                 others.saturating_sub(threads),
+                ms(began - job.arrived),
+                ms(began.elapsed()),
             ),
         };
-        response(&report, &"x".repeat(body_bytes))
+        response(&report, &"x".repeat(job.body_bytes))
     }
 
     fn counts(&self) -> Vec<u8> {
