@@ -66,6 +66,7 @@ METRICS: dict[str, Metric] = {
     "kept_per_connection": Metric("bytes a connection kept after the close", ",.0f"),
     "p50_app_us": Metric("p50 app ms", ".2f", 1e-3),
     "queue_p50_us": Metric("queue p50 ms", ".3f", 1e-3),
+    "queue_p95_us": Metric("queue p95 ms", ".3f", 1e-3),
     "queue_p99_us": Metric("queue p99 ms", ".3f", 1e-3),
     "queue_max_us": Metric("queue max ms", ".1f", 1e-3),
     "held_most": Metric("workers held by the disk, at once", ".0f"),
@@ -150,6 +151,11 @@ METRICS: dict[str, Metric] = {
     "reused_share": Metric("upstream connections used again %", ".3f", 100.0),
     # In `proxy slow` that is the slow one.
     "last_share": Metric("requests to the last upstream %", ".2f", 100.0),
+    **{
+        f"simulated_{name}_us": Metric(f"queue {name} simulated ms", ".3f", 1e-3)
+        for name in ("p50", "p95", "p99")
+    },
+    "prediction_error": Metric("greatest error of the simulation, of what is allowed", ".2f"),
     "misbehaving": Metric("misbehaving clients at the end", ",.0f"),
     "slots_held": Metric("requests in the upstream, on average", ".2f"),
     "short_p99_us": Metric("p99 short-lived ms", ",.1f", 1e-3),

@@ -30,7 +30,10 @@ def run(options: argparse.Namespace) -> int:
             runner.describe(box, ground, awake, method(options, ground)),
             lambda row: row.take(row, box, ground),
         )
-        return runner.run(collection, options, box)
+        status = runner.run(collection, options, box)
+        for recording in sorted(ground.directory.glob("recorded-*.txt")):
+            shutil.copy(recording, runner.output_folder(options, collection.name))
+        return status
 
 
 def add_peers(box: Toolbox, peers: list[str]) -> None:

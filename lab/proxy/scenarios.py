@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from lab import measure, servers
 from lab.process import Command
-from lab.proxy import mix
+from lab.proxy import mix, simulation
 from lab.proxy import servers as proxies
 from lab.proxy.measure import Behind, ProxyRow, UpstreamStart, central, held, load, mixed, reuse
 from lab.scenario import MILEPOST, Bar, Compared, Scenario, Take
 from lab.servers import Place
 from lab.toolbox import Toolbox
 
-NAMES = ("small", "small-log", "small-one", "mixed", "slow", "clients", "reuse")
+NAMES = ("small", "small-log", "small-one", "mixed", "slow", "clients", "reuse", simulation.NAME)
 PEERS = ("nginx", "haproxy", "caddy", "floor")
 KEPT = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1024\r\n\r\n" + b"x" * 1024
 # Enough that no request of a rate waits for a connection.
@@ -34,6 +34,7 @@ def every() -> list[Scenario]:
         _slow(),
         _clients(),
         _reuse(),
+        simulation.scenario((_reporting,) * mix.UPSTREAMS, CONNECTIONS),
     ]
 
 

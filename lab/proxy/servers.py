@@ -21,7 +21,12 @@ IDLE_CONNECTIONS = 512
 
 
 def milepost(
-    box: Toolbox, place: Place, ports: Sequence[int], *options: str, slots: int | None = None
+    box: Toolbox,
+    place: Place,
+    ports: Sequence[int],
+    *options: str,
+    slots: int | None = None,
+    balance: str = "queue",
 ) -> Command:
     """One driver; `slots` of each upstream, or what it learns."""
     config = place.directory / "milepost.toml"
@@ -29,7 +34,8 @@ def milepost(
     bound = "" if slots is None else f"slots = {slots}\n"
     config.write_text(
         '[[route]]\npath = "/"\nupstream = "back"\n\n'
-        f'[[upstream]]\nname = "back"\nservers = [{servers}]\n{bound}'
+        f'[[upstream]]\nname = "back"\nservers = [{servers}]\n'
+        f'balance = "{balance}"\n{bound}'
     )
     argv = [str(box.milepost), "serve", "--config", str(config), *options]
     argv += ["--bind", f"127.0.0.1:{place.port}", "--drivers", "1"]
