@@ -1,14 +1,16 @@
 """`lab page`: docs/performance.md from lab/results.toml, which holds the newest figure of each row.
 
-Raw data stays out of the checkout: a run writes its samples beside its report, and a person copies the
-figure, its date and its method into results.toml.
+Raw data stays out of the checkout: a run writes its samples beside its report, `--rows DIR/NAME.json` prints
+its figures as rows, and a person puts those that matter into results.toml, with their method.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import tomllib
@@ -26,11 +28,17 @@ HEAD = "<!-- Written by `python3 -m lab page` from lab/results.toml; change that
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="print the figures of a report (JSON) as rows"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the page is stale")
 
 
 def run(options: argparse.Namespace) -> int:
     """The exit status. Raises Unusable."""
+    if options.rows:
+        print(rows(json.loads(options.rows.read_text())))
+        return 0
     text = page(tomllib.loads(RESULTS.read_text()))
     if options.check:
         return int(not PAGE.exists() or PAGE.read_text() != text)
@@ -51,6 +59,23 @@ def page(results: dict[str, Any]) -> str:
     if (count := text.count("\n")) > LINES_MAX:
         raise Unusable(f"the page would have {count} lines, more than {LINES_MAX}\nhint: shorten {RESULTS}")
     return text
+
+
+def rows(document: dict[str, Any]) -> str:
+    """The figures of a report that were measured, as they stand in results.toml."""
+    date = document["machine"][0].removeprefix("date: ").split(" ")[0]
+    found = []
+    for bar in document["bars"]:
+        if bar["measured"] is None:
+            continue
+        what, goal = re.split(r": at (?:most|least) ", bar["text"])
+        spread = f" ({bar['least']:.3g}-{bar['greatest']:.3g})" if bar["least"] is not None else ""
+        found.append(
+            f"[[section.row]]\nwhat = {json.dumps(bar['scenario'] + ': ' + what, ensure_ascii=False)}\n"
+            f'goal = "{goal}"\nratio = "{bar["measured"]:.3g}{spread}"\ndate = {date}\n'
+            + ("" if bar["passed"] else "missed = true\n")
+        )
+    return "\n".join(found)
 
 
 def line(row: dict[str, Any], method: str) -> list[str]:

@@ -15,12 +15,13 @@ from serving import COMMAND
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 # The scenario files are TOML, which Python reads from 3.11 on.
-pytest.importorskip("tomllib")
+tomllib = pytest.importorskip("tomllib")
 
-from lab import report, weighttp  # noqa: E402
+from lab import performance, report, weighttp  # noqa: E402
 from lab.experiments import spec, tables  # noqa: E402
 from lab.experiments.command import flags  # noqa: E402
 from lab.experiments.tables import Finding, Findings  # noqa: E402
+from lab.proxy import mix  # noqa: E402
 from lab.scenario import Bar, Compared, Row, Sample, Scenario, worst  # noqa: E402
 from lab.tls import callers, floods, frames, h2load  # noqa: E402
 from lab.toolbox import Unusable  # noqa: E402
@@ -73,6 +74,31 @@ def lab(*words: str) -> subprocess.CompletedProcess[str]:
 def test_the_page_of_figures_is_that_of_its_results() -> None:
     done = lab("page", "--check")
     assert done.returncode == 0, done.stderr or "write it anew: python3 -m lab page"
+
+
+def test_the_figures_of_a_report_become_rows_of_the_page() -> None:
+    bar = {"scenario": "small", "text": "µs of a / b: at most 0.75", "least": 0.5, "greatest": 1.0}
+    document = {
+        "machine": ["date: 2026-11-27 15:42 +0000"],
+        "bars": [{**bar, "measured": 0.8, "passed": False}, {**bar, "measured": None, "passed": None}],
+    }
+    (row,) = tomllib.loads(performance.rows(document))["section"]["row"]
+    row = {**row, "date": row["date"].isoformat()}
+    expect = {"what": "small: µs of a / b", "goal": "0.75", "ratio": "0.8 (0.5-1)", "missed": True}
+    assert row == {**expect, "date": "2026-11-27"}
+
+
+def test_the_requests_of_a_mix_are_the_same_for_everybody() -> None:
+    one, other = (mix.sequence(mix.mixed, mix.rate(0.9), 20) for _ in range(2))
+    assert one == other != mix.sequence(mix.mixed, mix.rate(0.9), 20, seed=2)
+    busy_s = sum(asked.run_s for asked in one)
+    assert 0.85 < busy_s / (20 * mix.THREADS * mix.UPSTREAMS) < 0.95
+
+
+def test_the_central_queue_is_first_come_first_served() -> None:
+    requests = [mix.Asked(at_s, run_s) for at_s, run_s in ((0.0, 2.0), (0.5, 1.0), (1.0, 1.0))]
+    assert mix.central_queue(requests, 2) == [1e6, 1.5e6, 2e6]
+    assert mix.central_queue(requests, 1) == [2e6, 2.5e6, 3e6]
 
 
 def test_the_command_line_names_its_scenarios() -> None:
