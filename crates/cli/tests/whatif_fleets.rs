@@ -134,6 +134,19 @@ fn a_request_of_a_proxy_runs_as_long_as_its_server_told() {
 }
 
 #[test]
+fn the_way_to_a_server_is_that_of_the_log() {
+    let line = ["-", "--servers", "1", "--slots", "1", "--balance", "queue"];
+    let way = |more: &[&str], told: &str| {
+        let found = answers(&[&line[..], more].concat(), &log_of_a_proxy(told));
+        found["fleet"]["round_trip_seconds"].as_f64().unwrap()
+    };
+    let told = " upstream_queue=0.040000 upstream_run=0.004000";
+    assert_eq!(way(&[], told), 0.006);
+    assert_eq!(way(&["--round-trip", "1ms"], told), 0.001);
+    assert_eq!(way(&[], ""), 0.0002);
+}
+
+#[test]
 fn a_proxy_does_not_tell_the_slots_of_its_servers() {
     let output = whatif(&["-", "--servers", "2"], &log_of_a_proxy(""));
     let fault = String::from_utf8(output.stderr).unwrap();

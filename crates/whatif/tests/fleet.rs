@@ -103,6 +103,18 @@ fn a_server_that_stands_still_holds_few() {
     assert!(2 * queue < robin, "{queue} and {robin}");
 }
 
+#[test]
+fn a_proxy_does_not_know_the_way_to_its_servers() {
+    let mut far = fleet(1, 4, Balance::By(Rule::Queue), Limits::Reported);
+    far.round_trip = RUN;
+    // Four requests at a time of two run times each are less than come.
+    let found = run(&far, 0.6, 10_000);
+    assert!(
+        found.total.value_at_quantile(0.5) > 1_000_000_000,
+        "{found:?}"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]

@@ -71,7 +71,7 @@ balance LIST Rules that pick a server, as the setting `balance`; `central` is on
 limits LIST What a proxy knows of the slots: reported, learnt, none [default: reported,none]
 proxies LIST Numbers of proxies that do not see each other: 1,4 [default: 1]
 slow-server FACTOR One of the servers takes so many times as long: 10x
-round-trip DURATION Time of a request's way to a server and back [default: 200us]
+round-trip DURATION Time of a request's way to a server and back [default: the mean of the log; 200us if the log does not say]
 report-delay DURATION How much later than its response a load report counts [default: 0]
 # Requests
 synthetic SPEC Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'

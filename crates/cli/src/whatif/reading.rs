@@ -72,6 +72,8 @@ pub(super) struct Unsimulated {
     pub(super) proxied_len: u64,
     /// of which these servers did not tell how long they ran.
     untold_len: u64,
+    /// What the others took to the other server and back, together.
+    way: Nanos,
     /// Some of these have times by names that are not read any more.
     has_former_names: bool,
 }
@@ -161,7 +163,14 @@ impl LogReader {
         if self.run_of == RunOf::Upstream && line.is_proxied() {
             self.left_out.proxied_len += 1;
             match line.upstream.run {
-                Some(run) => spans.run = Some(run),
+                Some(run) => {
+                    let there = run
+                        .0
+                        .saturating_add(line.upstream.queue.unwrap_or_default().0);
+                    let way = spans.run.unwrap_or_default().0.saturating_sub(there);
+                    self.left_out.way.0 = self.left_out.way.0.saturating_add(way);
+                    spans.run = Some(run);
+                }
                 None => self.left_out.untold_len += 1,
             }
         }
@@ -247,6 +256,15 @@ fn found(line: &Line<'_>) -> Option<Found> {
         threads: line.queued.threads?,
         from_queue: line.queued.from_queue?,
     })
+}
+
+impl Unsimulated {
+    /// The mean time that requests took to another server and back: everything there but the wait and the run, as the
+    /// servers told them; `None`: none did.
+    pub(super) fn round_trip(&self) -> Option<Nanos> {
+        let told_len = self.proxied_len - self.untold_len;
+        self.way.0.checked_div(told_len).map(Nanos)
+    }
 }
 
 impl ReadLog {

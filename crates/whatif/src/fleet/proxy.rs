@@ -63,7 +63,6 @@ impl Proxy {
                         Limits::None => UNLIMITED,
                         Limits::Reported | Limits::Learnt => GroupSettings::default().slots_max,
                     },
-                    round_trip: fleet.round_trip,
                     ..GroupSettings::default()
                 };
                 Some(Group::new(settings, members.collect()))

@@ -26,6 +26,8 @@ pub(super) use options::FleetOptions;
 const FLEETS_LEN_MAX: usize = 500;
 /// A response after this time is worth nothing: for the goodput.
 const PATIENCE: Nanos = Nanos::from_secs(1);
+/// A request's way to a server and back, where nothing says it: two machines of one network.
+const ROUND_TRIP: Nanos = Nanos::from_us(200);
 
 /// What was simulated, but for the server's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,10 +78,17 @@ pub(super) fn run(options: &WhatifOptions, fleet: &FleetOptions) -> i32 {
 }
 
 fn find(options: &WhatifOptions, fleet: &FleetOptions) -> Result<FleetFindings, Message> {
-    let (title, requests, threads, remarks) = known(options)?;
+    let Known {
+        title,
+        requests,
+        threads,
+        round_trip,
+        remarks,
+    } = known(options)?;
     let hint = "requests that each server runs at once: `--slots 4`";
     let missing = || Message::new("`--slots`", "is missing: nothing tells it").with_hint(hint);
     let slots = fleet.slots.or(threads).ok_or_else(missing)?;
+    let round_trip = fleet.round_trip.or(round_trip).unwrap_or(ROUND_TRIP);
     let variants = fleet.variants(&or_one(&options.rates));
     if variants.len() > FLEETS_LEN_MAX {
         let text = format!(
@@ -96,14 +105,15 @@ fn find(options: &WhatifOptions, fleet: &FleetOptions) -> Result<FleetFindings, 
     for same in variants.chunk_by(|one, other| one.rate == other.rate) {
         let requests = scaled(&requests, same[0].rate);
         answers.extend(on_all_cores(same.len(), &|index| {
-            answer(&requests, fleet, slots, same[index], options.seed)
+            let servers = (slots, round_trip);
+            answer(&requests, fleet, servers, same[index], options.seed)
         }));
     }
     Ok(FleetFindings {
         title,
         slots,
         slow: fleet.slow,
-        round_trip: fleet.round_trip,
+        round_trip,
         report_delay: fleet.report_delay,
         answers,
         remarks,
@@ -117,14 +127,29 @@ fn or_one(rates: &[f64]) -> Vec<f64> {
     }
 }
 
-/// Name, requests, threads of the server if the log tells, doubts.
-type Known = (String, Requests, Option<u32>, Vec<String>);
+/// What is simulated, and what is known of it.
+struct Known {
+    /// The name of the log.
+    title: String,
+    requests: Requests,
+    /// Of each server, if the log tells.
+    threads: Option<u32>,
+    /// To a server and back, if the log tells.
+    round_trip: Option<Nanos>,
+    /// Doubts.
+    remarks: Vec<String>,
+}
 
 fn known(options: &WhatifOptions) -> Result<Known, Message> {
     let (inputs, pattern) = match &options.source {
         Source::Synthetic(laws) => {
-            let requests = Requests::Made(laws.clone());
-            return Ok(("synthetic requests".to_owned(), requests, None, Vec::new()));
+            return Ok(Known {
+                title: "synthetic requests".to_owned(),
+                requests: Requests::Made(laws.clone()),
+                threads: None,
+                round_trip: None,
+                remarks: Vec::new(),
+            });
         }
         Source::Logs(inputs, pattern) => (inputs, pattern.as_ref()),
     };
@@ -154,13 +179,19 @@ fn known(options: &WhatifOptions) -> Result<Known, Message> {
     let threads = threads
         .and_then(|found| u32::try_from(found).ok())
         .filter(|found| *found > 0);
-    Ok((title, Requests::Recorded(workload), threads, read.doubts()))
+    Ok(Known {
+        title,
+        requests: Requests::Recorded(workload),
+        threads,
+        round_trip: read.left_out.round_trip(),
+        remarks: read.doubts(),
+    })
 }
 
 fn answer(
     requests: &Requests,
     options: &FleetOptions,
-    slots: u32,
+    (slots, round_trip): (u32, Nanos),
     variant: FleetVariant,
     seed: u64,
 ) -> FleetAnswer {
@@ -173,7 +204,7 @@ fn answer(
         proxies: variant.proxies,
         balance: variant.balance,
         limits: variant.limits,
-        round_trip: options.round_trip,
+        round_trip,
         report_delay: options.report_delay,
         patience: PATIENCE,
     };

@@ -40,7 +40,8 @@ pub(in super::super) struct FleetOptions {
     limits: Vec<Limits>,
     proxies: Vec<usize>,
     pub(super) slow: Option<f64>,
-    pub(super) round_trip: Nanos,
+    /// `None`: as the log says.
+    pub(super) round_trip: Option<Nanos>,
     pub(super) report_delay: Nanos,
 }
 
@@ -74,7 +75,7 @@ impl Flags<'_> {
             limits: self.list("limits", |text| named(text, &LIMITS)),
             proxies: self.list("proxies", |text| whole(text, 1..=PROXIES_MAX)),
             slow: self.value("slow-server", slower),
-            round_trip: self.or("round-trip", Nanos::from_us(200), span),
+            round_trip: self.value("round-trip", span),
             report_delay: self.or("report-delay", Nanos::ZERO, span),
         })
     }
@@ -181,7 +182,7 @@ mod tests {
             limits: Vec::new(),
             proxies: vec![1, 4],
             slow: None,
-            round_trip: Nanos::ZERO,
+            round_trip: None,
             report_delay: Nanos::ZERO,
         };
         let variants = options.variants(&[1.0, 2.0]);
