@@ -11,21 +11,21 @@ use queueing::balancing::Rule;
 use telemetry::Nanos;
 use whatif::prediction::on_all_cores;
 use whatif::{
-    ArrivalProcess, Balance, Fleet, FleetServer, Laws, Limits, Rate, Route, Service, Stall,
-    simulate_fleet,
+    Arrival, ArrivalProcess, Balance, Fleet, FleetServer, Laws, Limits, Rate, Route, Service,
+    Stall, simulate_fleet,
 };
 
 const MEAN: Nanos = Nanos::from_ms(20);
-const THREADS: u32 = 4;
+pub(crate) const THREADS: u32 = 4;
 const SEEDS: [u64; 3] = [1, 2, 3];
 const REQUESTS: usize = 60_000;
-const LOADS: [f64; 3] = [0.5, 0.7, 0.9];
+pub(crate) const LOADS: [f64; 3] = [0.5, 0.7, 0.9];
 /// What takes longer at p99 has a queue that grows.
 const GROWS_FROM_SECS: f64 = 20.0;
 
-type Contender = (&'static str, Balance, Limits);
+pub(crate) type Contender = (&'static str, Balance, Limits);
 
-const CONTENDERS: [Contender; 9] = [
+pub(crate) const CONTENDERS: [Contender; 9] = [
     ("random", Balance::By(Rule::Random), Limits::None),
     ("round robin", Balance::By(Rule::RoundRobin), Limits::None),
     ("two choices", Balance::By(Rule::TwoChoices), Limits::None),
@@ -88,7 +88,7 @@ struct Case {
 
 /// Means over the seeds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Cell {
+pub(crate) struct Cell {
     p50_secs: f64,
     p99_secs: f64,
     last_share: f64,
@@ -159,7 +159,7 @@ fn name_of(law: Law) -> &'static str {
         .map_or("", |(_, name)| name)
 }
 
-fn table(heads: &[String], rows: &[Vec<Cell>]) {
+pub(crate) fn table(heads: &[String], rows: &[Vec<Cell>]) {
     println!("| | {} |", heads.join(" | "));
     println!("|---|{}", "---|".repeat(heads.len()));
     for ((name, ..), row) in CONTENDERS.iter().zip(rows) {
@@ -177,9 +177,16 @@ fn text(cell: &Cell) -> String {
 
 /// By contender, then by case.
 fn cells(cases: &[Case]) -> Vec<Vec<Cell>> {
-    let len = cases.len();
+    by_contender(cases.len(), &|contender, case| cell(contender, cases[case]))
+}
+
+/// A row for each contender of so many cells, which are made on all processors.
+pub(crate) fn by_contender(
+    len: usize,
+    cell: &(dyn Fn(Contender, usize) -> Cell + Sync),
+) -> Vec<Vec<Cell>> {
     let all = on_all_cores(CONTENDERS.len() * len, &|index| {
-        cell(CONTENDERS[index / len], cases[index % len])
+        cell(CONTENDERS[index / len], index % len)
     });
     all.chunks(len).map(<[Cell]>::to_vec).collect()
 }
@@ -216,14 +223,22 @@ fn cell((_, balance, limits): Contender, case: Case) -> Cell {
         process: ArrivalProcess::Poisson,
         routes: routes(case.law),
     };
+    mean_cell(&fleet, &|seed| Box::new(laws.arrivals(seed).take(REQUESTS)))
+}
+
+/// The mean over the seeds, of the requests that belong to each.
+pub(crate) fn mean_cell(
+    fleet: &Fleet,
+    arrivals: &dyn Fn(u64) -> Box<dyn Iterator<Item = Arrival>>,
+) -> Cell {
     let mut cell = Cell::default();
     let of = SEEDS.len() as f64;
     for seed in SEEDS {
-        let outcome = simulate_fleet(&fleet, &mut laws.arrivals(seed).take(REQUESTS), seed);
+        let outcome = simulate_fleet(fleet, &mut *arrivals(seed), seed);
         let at = |quantile| outcome.total.value_at_quantile(quantile) as f64 / 1e9 / of;
         cell.p50_secs += at(0.5);
         cell.p99_secs += at(0.99);
-        cell.last_share += outcome.share(case.servers - 1) / of;
+        cell.last_share += outcome.share(fleet.servers.len() - 1) / of;
     }
     cell
 }
@@ -247,8 +262,8 @@ fn routes(law: Law) -> Vec<Route> {
     }
 }
 
-/// p99 over the load, of the log-normal law.
-fn chart(name: &str, rows: &[&[Cell]]) -> Chart {
+/// p99 over the load: of each contender a cell for each of LOADS.
+pub(crate) fn chart(name: &str, rows: &[&[Cell]]) -> Chart {
     let line = |contender: usize| Line {
         name: CONTENDERS[contender].0.replace("**", ""),
         points: LOADS
