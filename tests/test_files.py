@@ -138,11 +138,8 @@ def test_names_are_found_as_they_are_written(files: Client, path: str, body: byt
         "/missing",
         "/a.txt/",
         "/a.txt/x",
-        "/../secret.txt",
-        "/%2e%2e/secret.txt",
         "/%2E%2E%2Fsecret.txt",
         "/..%2fsecret.txt",
-        "/sub/../../secret.txt",
         "/sub/../a.txt",
         "/sub/%2e%2e/a.txt",
         "/./a.txt",
@@ -418,6 +415,11 @@ def test_an_unreadable_file_is_forbidden_or_missing(serve: Callable[..., Milepos
     with serve("--static", "/=www").connect() as client:
         # root may read everything; nobody else may.
         assert client.ask("GET", "/f").status in ((200,) if os.geteuid() == 0 else (403, 404))
+
+
+@pytest.mark.parametrize("path", ["/../secret.txt", "/%2e%2e/secret.txt", "/sub/../../secret.txt"])
+def test_a_path_above_the_root_is_refused(files: Client, path: str) -> None:
+    assert files.ask("GET", path).status == 400
 
 
 def test_files_and_an_application_share_an_address(serve: Callable[..., Milepost], tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def test_routes_differ_in_methods_headers_and_clients(serve: Callable[..., Milep
         assert client.ask("PUT", "/x", "X-Beta: 2").header("took") == "header"
         assert client.ask("GET", "/x/z", "x-beta: 2").header("took") == "header"
         assert client.ask("GET", "/y").header("took") == "here"
-        assert client.ask("GET", "/x").status == 404
+        assert client.ask("GET", "/z").status == 404
+        refused = client.ask("GET", "/x")
+        assert (refused.status, refused.header("allow")) == (405, "PUT, POST")
 
 
 def test_a_route_strips_its_path(serve: Callable[..., Milepost]) -> None:
@@ -67,6 +69,33 @@ def test_a_route_strips_its_path(serve: Callable[..., Milepost]) -> None:
             assert client.ask("GET", target).status == 200
         targets = [asked.target for asked in upstream.seen]
         assert targets == ["/v1/x?a=b", "/", "/", "//x", "/?a"]
+
+
+def test_no_spelling_of_a_path_passes_by_its_route(serve: Callable[..., Milepost], users: Path) -> None:
+    routes = (
+        "path = '/'",
+        "path = '/api'\nstrip = true",
+        f"path = '/admin'\nbasic_auth = '{users}'",
+    )
+    with Upstream(answering(hello)) as upstream, proxy(serve, upstream, *routes) as server:
+        for closed in ("/api/../admin", "/api/%2e%2e/admin", "/x/.%2E/admin/y", "/./admin", "/%61dmin"):
+            with server.connect() as client:
+                assert client.ask("GET", closed).status == 401, closed
+        for above in ("/..", "/api/../../admin", "/%2e%2e/admin"):
+            with server.connect() as client:
+                assert client.ask("GET", above).status == 400, above
+        assert not upstream.seen
+        passed = {
+            "/admin/../x?a=/../": "/x?a=/../",
+            "/api/./v1/../v2/.": "/v2/",
+            "/x/../api": "/",
+            "/a//b%2F..;c": "/a//b%2F..;c",
+            "/x/..%2fadmin": "/x/..%2fadmin",
+        }
+        with server.connect() as client:
+            for target in passed:
+                assert client.ask("GET", target).status == 200, target
+        assert [asked.target for asked in upstream.seen] == list(passed.values())
 
 
 def test_headers_are_set_and_removed_on_both_ways(serve: Callable[..., Milepost]) -> None:

@@ -11,6 +11,7 @@ pub mod fault;
 
 mod client_limit;
 mod networks;
+mod normal_path;
 mod proxies;
 mod request_start;
 mod request_test;

@@ -77,10 +77,24 @@ impl RequestTest {
 
     pub(crate) fn fits(&self, view: HeadView<'_>, ends: &Ends, client: &ClientAddress) -> bool {
         // What costs least comes first.
-        self.has_method(view)
-            && self.host.as_ref().is_none_or(|host| host.fits(view, ends))
+        self.has_method(view) && self.fits_but_for_method(view, ends, client)
+    }
+
+    /// Whether all but the method fits.
+    pub(crate) fn fits_but_for_method(
+        &self,
+        view: HeadView<'_>,
+        ends: &Ends,
+        client: &ClientAddress,
+    ) -> bool {
+        self.host.as_ref().is_none_or(|host| host.fits(view, ends))
             && self.has_header(view)
             && (self.networks.is_empty() || client.of(ends).is_some_and(|ip| self.networks.has(ip)))
+    }
+
+    /// The methods that it names; none: all fit.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = &[u8]> {
+        self.methods.iter().map(Vec::as_slice)
     }
 
     fn has_method(&self, view: HeadView<'_>) -> bool {

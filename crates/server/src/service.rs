@@ -13,6 +13,7 @@ use queueing::Class;
 use crate::challenges::ChallengeAnswers;
 use crate::exchange::Ends;
 use crate::https_redirect::HttpsRedirector;
+use crate::normal_path::NormalPath;
 use crate::pool_rules::PoolSelector;
 use crate::refusal::Refusal;
 use crate::request_test::{ClientAddress, RequestTest};
@@ -102,6 +103,8 @@ pub(crate) struct Router {
     /// Those to applications and upstreams, in the order in which they are looked at.
     pools: Vec<PoolRoute>,
     passes_trace: bool,
+    /// Whether a path decides which route takes a request.
+    has_paths: bool,
 }
 
 /// A route to an application or an upstream.
@@ -173,24 +176,45 @@ impl Service {
             RuleOutcome::Reply(reply) => return by_rule(Backend::RespondAsIs(reply)),
             RuleOutcome::Bare(reply) => return by_rule(Backend::Respond(reply)),
         };
+        self.routed(head, rewritten, ends)
+    }
+
+    /// What becomes of a request that no rule answers.
+    fn routed(&self, head: HeadView<'_>, rewritten: Option<Box<[u8]>>, ends: &Ends) -> Disposition {
+        let (rewritten, had_dots) = match self.router.normal_path(head, rewritten.as_deref()) {
+            NormalPath::AsSent => (rewritten, false),
+            NormalPath::Changed { path, had_dots } => {
+                let query = query(head, rewritten.as_deref());
+                (Some(target(&path, query)), had_dots)
+            }
+            NormalPath::AboveRoot => {
+                let refusal = Refusal::because(400, "the path leads above the root");
+                return Disposition {
+                    route: Router::NONE,
+                    rewritten: None,
+                    backend: Backend::Refuse(refusal),
+                };
+            }
+        };
         let path = path(head, rewritten.as_deref());
         let target = self.router.find(head, path, ends);
         let mut stripped_target = None;
         let backend = match target {
             Target::Pool { pool, from, .. } => {
                 if from > 0 {
-                    let query = match &rewritten {
-                        Some(target) => target.get(path.len() + 1..),
-                        None => head.query(),
-                    };
+                    let query = query(head, rewritten.as_deref());
                     stripped_target = Some(stripped(path, query, from));
                 }
                 self.pool(pool, head, path, ends)
             }
+            Target::Files { .. } if had_dots => {
+                let cause = "dot segments in the path of a file";
+                Backend::Respond(Refusal::because(404, cause).reply())
+            }
             Target::Files { mount, rest_from } => Backend::Files { mount, rest_from },
             Target::Status => Backend::Status,
             Target::Server => Backend::Respond(options()),
-            Target::Nothing => Backend::Respond(Refusal::because(404, "no route").reply()),
+            Target::Nothing => Backend::Respond(self.router.unrouted(head, path, ends)),
         };
         Disposition {
             route: Router::index(target),
@@ -256,13 +280,46 @@ impl Router {
             .collect();
         let pools = config.numbered_routes();
         let pools = pools.map(|(index, route)| PoolRoute::new(route, index));
-        let pools = pools.collect();
+        let pools: Vec<PoolRoute> = pools.collect();
+        let has_paths = pools.iter().any(|route| !route.path.is_empty())
+            || prefixes.iter().any(|(url, _)| !url.is_empty());
         Self {
             status_path: config.status_path.clone(),
             probes,
             prefixes,
             pools,
             passes_trace: config.trace_requests,
+            has_paths,
+        }
+    }
+
+    /// The path that routes are matched with. Where none has a path there is nothing to pass by, and applications get
+    /// paths as they were sent.
+    fn normal_path(&self, head: HeadView<'_>, rewritten: Option<&[u8]>) -> NormalPath {
+        let path = path(head, rewritten);
+        match self.has_paths && path.starts_with(b"/") {
+            true => NormalPath::of(path),
+            false => NormalPath::AsSent,
+        }
+    }
+
+    /// The response to a request that no route takes: 405 where another method would have had a route.
+    fn unrouted(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> Reply {
+        let client = ClientAddress::default();
+        let fitting = self.pools.iter();
+        let fitting = fitting.filter(|route| route.fits_but_for_method(head, path, ends, &client));
+        let mut allowed: Vec<&[u8]> = Vec::new();
+        for method in fitting.flat_map(PoolRoute::methods) {
+            if !allowed.contains(&method) {
+                allowed.push(method);
+            }
+        }
+        match allowed.is_empty() {
+            true => Refusal::because(404, "no route").reply(),
+            // RFC 9110 section 15.5.6: a 405 names the methods that there are.
+            false => Reply::refusal_with(405, |fields| {
+                fields.push(b"Allow", &allowed.join(&b", "[..]));
+            }),
         }
     }
 
@@ -358,6 +415,23 @@ impl PoolRoute {
         let mut test = self.test.iter();
         is_below(path, &self.path) && test.all(|test| test.fits(head, ends, client))
     }
+
+    /// Whether it would take the request with another method.
+    fn fits_but_for_method(
+        &self,
+        head: HeadView<'_>,
+        path: &[u8],
+        ends: &Ends,
+        client: &ClientAddress,
+    ) -> bool {
+        let mut test = self.test.iter();
+        is_below(path, &self.path) && test.all(|test| test.fits_but_for_method(head, ends, client))
+    }
+
+    /// The methods that it takes; none: all.
+    fn methods(&self) -> impl Iterator<Item = &[u8]> {
+        self.test.iter().flat_map(RequestTest::methods)
+    }
 }
 
 /// The number of mounts, routes and pools is checked.
@@ -385,14 +459,26 @@ pub(crate) fn path<'a>(head: HeadView<'a>, rewritten: Option<&'a [u8]>) -> &'a [
     }
 }
 
-/// A target whose path begins at `from` of this one, and which is still one: it begins with a slash.
+/// The query that a request is for, without its `?`.
+fn query<'a>(head: HeadView<'a>, rewritten: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    match rewritten {
+        Some(target) => target.get(path(head, rewritten).len() + 1..),
+        None => head.query(),
+    }
+}
+
+/// A target whose path begins at `from` of this one.
 fn stripped(path: &[u8], query: Option<&[u8]>, from: usize) -> Box<[u8]> {
-    let rest = &path[from..];
-    let mut target = Vec::with_capacity(1 + rest.len() + query.map_or(0, |query| 1 + query.len()));
-    if rest.first() != Some(&b'/') {
+    target(&path[from..], query)
+}
+
+/// A target in origin form: it begins with a slash, also where nothing is left of a path.
+fn target(path: &[u8], query: Option<&[u8]>) -> Box<[u8]> {
+    let mut target = Vec::with_capacity(1 + path.len() + query.map_or(0, |query| 1 + query.len()));
+    if path.first() != Some(&b'/') {
         target.push(b'/');
     }
-    target.extend_from_slice(rest);
+    target.extend_from_slice(path);
     if let Some(query) = query {
         target.push(b'?');
         target.extend_from_slice(query);
@@ -575,6 +661,92 @@ mod tests {
             };
             assert_eq!(found, expect, "{request} {client}");
         }
+    }
+
+    #[test]
+    fn a_method_that_no_route_has_is_a_405() {
+        let with_methods = |host, path, methods: &[&str]| Route {
+            methods: methods.iter().map(|method| (*method).to_owned()).collect(),
+            ..route(host, path, 0)
+        };
+        let mut config = Config {
+            routes: vec![
+                with_methods(Some("api.example"), "/x", &["DELETE"]),
+                with_methods(None, "/x/y", &["PUT", "GET"]),
+                with_methods(None, "/x", &["GET", "HEAD"]),
+            ],
+            ..Config::default()
+        };
+        let check = |config: &Config, request: &str, expect: Option<(u16, &str)>| {
+            let service = Service::new(config, None, Arc::default());
+            let backend = with_head(request, |head| service.dispatch(head, &ends("")).backend);
+            let found = match backend {
+                Backend::Respond(reply) => {
+                    let mut lines = reply.fields.iter();
+                    let allow = lines.find(|(name, _)| *name == b"Allow");
+                    let allow = allow.map_or("", |(_, value)| str::from_utf8(value).unwrap());
+                    Some((reply.status, allow.to_owned()))
+                }
+                _ => None,
+            };
+            let expect = expect.map(|(status, allow)| (status, allow.to_owned()));
+            assert_eq!(found, expect, "{request}");
+        };
+        check(&config, "GET h/x", None);
+        check(&config, "POST h/x", Some((405, "GET, HEAD")));
+        check(&config, "POST h/x/y", Some((405, "PUT, GET, HEAD")));
+        check(
+            &config,
+            "PUT api.example/x",
+            Some((405, "DELETE, GET, HEAD")),
+        );
+        check(&config, "DELETE api.example/x", None);
+        check(&config, "DELETE h/x", Some((405, "GET, HEAD")));
+        check(&config, "POST h/y", Some((404, "")));
+        config.routes.push(route(None, "", 0));
+        check(&config, "POST h/x", None);
+    }
+
+    #[test]
+    fn routes_are_matched_with_the_normal_path_and_upstreams_get_it() {
+        let mut api = route(None, "/api", 1);
+        api.settings.strips_path = true;
+        let of = |statics| Config {
+            statics,
+            routes: vec![api.clone(), route(None, "/admin", 2), route(None, "", 0)],
+            pools: vec![PoolConfig::default(); 3],
+            ..Config::default()
+        };
+        let check = |config: &Config, path: &str, expect: (Option<u16>, &str)| {
+            let service = Service::new(config, None, Arc::default());
+            let found = with_head(&format!("GET h{path}"), |head| {
+                let found = service.dispatch(head, &ends(""));
+                let pool = match found.backend {
+                    Backend::Pool { pool, .. } => Some(pool),
+                    _ => None,
+                };
+                let target = found.rewritten.as_deref().unwrap_or(head.target());
+                (pool, String::from_utf8(target.to_vec()).unwrap())
+            });
+            assert_eq!(found, (expect.0, expect.1.to_owned()), "{path}");
+        };
+        let routes = of(Vec::new());
+        check(&routes, "/api/../admin?a=/../", (Some(2), "/admin?a=/../"));
+        check(&routes, "/api/%2e%2e/admin", (Some(2), "/admin"));
+        check(&routes, "/%61dmin/x", (Some(2), "/admin/x"));
+        check(&routes, "/api/./x/../y?", (Some(1), "/y?"));
+        check(&routes, "/x/../api", (Some(1), "/"));
+        check(&routes, "/admin/..%2fx", (Some(2), "/admin/..%2fx"));
+        check(&routes, "/admin/../x//y;z", (Some(0), "/x//y;z"));
+        check(&routes, "/api/../..", (None, "/api/../.."));
+        // Files have no path with dots, whatever it leads to.
+        let with_files = of(config().statics);
+        check(&with_files, "/x/../static/a", (None, "/static/a"));
+        let alone = Config {
+            routes: vec![route(None, "", 0)],
+            ..Config::default()
+        };
+        check(&alone, "/a/../b", (Some(0), "/a/../b"));
     }
 
     #[test]

@@ -185,6 +185,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ),
     (
         "service",
+        "normal_path",
+        "routes are matched with the normal path",
+    ),
+    (
+        "service",
         "request_test",
         "routes tell requests as rules of pools do",
     ),
