@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 
 use config::typed::{
     AccessLog, AdminBind, App, Config, ControlConfig, ErrorLog, ErrorLogForm, Level, Levels,
-    LogForm, LogTarget, Logs, PoolConfig, PoolRuns, Route, UpstreamServer,
+    LogForm, LogTarget, Logs, PoolConfig, PoolRuns, Route, RouteTarget, StaticMount,
+    UpstreamServer,
 };
 use supervisor::control::status::{AddressStatus, CertificateStatus};
 
@@ -131,6 +132,13 @@ fn served(config: &Config, python: Option<&str>, event_loops: &[Option<String>])
         };
         rows.push(row("files", &format!("{url} from {}", mount.dir.display())));
     }
+    let mounts: Vec<&StaticMount> = config.mounts().collect();
+    for route in &config.routes {
+        if let RouteTarget::Files(mount) = route.target {
+            let dir = mounts[mount].dir.display();
+            rows.push(row("files", &format!("{} from {dir}", route.name())));
+        }
+    }
     rows
 }
 
@@ -163,7 +171,10 @@ fn place(config: &Config, app: usize) -> String {
 /// ` for /ws and /chat`; nothing for all requests.
 fn names_of_routes(config: &Config, is_its: impl Fn(&PoolConfig) -> bool) -> String {
     let its_routes = config.routes.iter();
-    let its_routes = its_routes.filter(|route| is_its(&config.pools[route.pool]));
+    let its_routes = its_routes.filter(|route| {
+        let pool = route.pool();
+        pool.is_some_and(|pool| is_its(&config.pools[pool]))
+    });
     let names: Vec<String> = its_routes
         .filter(|route| !route.takes_all())
         .map(Route::name)
@@ -338,13 +349,13 @@ fn counted(count: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::typed::{Listen, LogFilter, ServerAddress, StaticMount, Upstream};
+    use config::typed::{Listen, LogFilter, ServerAddress, Upstream};
 
     fn route(host: Option<&str>, path: &str, pool: usize) -> Route {
         Route {
             host: host.map(str::to_owned),
             path: path.to_owned(),
-            pool,
+            target: RouteTarget::Pool(pool),
             ..Route::default()
         }
     }

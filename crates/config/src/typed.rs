@@ -64,7 +64,7 @@ pub use processes::{
 pub use proxies::{PeerSet, Proxies, UnixPeers};
 pub use routes::{
     FieldChanges, FieldTemplate, ForwardAuth, RateKey, RateLimit, RequestFact, Route,
-    RouteSettings, TemplatePart,
+    RouteSettings, RouteTarget, TemplatePart,
 };
 pub use tls::{
     ClientAuth, ClientDemand, Hsts, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,
@@ -102,6 +102,8 @@ defaults! {
         pub hooks: Vec<Hook>,
         /// Folders of files, the longest URL prefix first after checking.
         pub statics: Vec<StaticMount>,
+        /// Folders of routes, with the paths of their routes as URLs, in the order of the configuration.
+        pub route_folders: Vec<StaticMount>,
         /// Pools of threads that run an application, and the queues of upstreams. The first is there always, takes what no
         /// rule gives to another, and is called `default`.
         pub pools: Vec<PoolConfig> = vec![PoolConfig::default()],
@@ -188,6 +190,11 @@ impl Config {
             let index = u16::try_from(index).expect("fewer than 65,000 routes");
             (index, route)
         })
+    }
+
+    /// All folders of files: those that are there for every host, then those of routes.
+    pub fn mounts(&self) -> impl Iterator<Item = &StaticMount> {
+        self.statics.iter().chain(&self.route_folders)
     }
 
     /// Whether there are pools: files and replies of rules need none.
@@ -283,7 +290,7 @@ defaults! {
     }
 }
 
-/// `--static /url=dir`
+/// A folder of files: `--static /url=dir`, or that of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticMount {
     /// URL prefix with a leading slash and without a trailing one; empty for the root.

@@ -92,7 +92,7 @@ impl Files {
     }
 
     /// Answers one request from what is known, or says what has to be looked at; never waits for
-    /// storage. `mount` is the index of its mount in `Config::statics`, `rest` the raw
+    /// storage. `mount` is the index of its mount in `Config::mounts`, `rest` the raw
     /// (percent-encoded) path behind the mount's URL prefix: empty or `/css/a.css`.
     ///
     /// The reply to a HEAD has the lines of the GET and no body; a 304 has no `Content-Length`.

@@ -59,11 +59,7 @@ impl Mounts {
         codings.sort_by_key(|coding| serving.encodings.iter().position(|one| one == coding));
         codings.dedup();
         Ok(Mounts {
-            list: config
-                .statics
-                .iter()
-                .map(Mount::open)
-                .collect::<Result<_, _>>()?,
+            list: config.mounts().map(Mount::open).collect::<Result<_, _>>()?,
             devices: Devices::default(),
             codings,
             cache_control,

@@ -80,7 +80,7 @@ impl Guards {
         for (index, route) in config.numbered_routes() {
             let settings = &route.settings;
             if let Some(auth) = &settings.forward_auth {
-                let pool = config.pools.get(route.pool);
+                let pool = route.pool().and_then(|pool| config.pools.get(pool));
                 if pool.is_none_or(|pool| pool.runs.upstream().is_none()) {
                     // Nothing would ask the other server: to serve without its word would let everybody in.
                     let what = format!("route `{}`", route.name());

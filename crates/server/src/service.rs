@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::request_test::{ClientAddress, RequestTest};
 use crate::rules::{RuleOutcome, Rules};
 use crate::slow::Slow;
-use config::typed::{Config, Route};
+use config::typed::{Config, Route, RouteTarget};
 
 /// Methods that files and the server's own pages have.
 const READING: &str = "GET, HEAD";
@@ -80,8 +80,12 @@ pub(crate) enum Probe {
 /// Where a request goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
-    /// A folder of files. `rest_from`: where in the path its prefix ends.
-    Files { mount: usize, rest_from: usize },
+    /// A folder of files: index of its route and of its mount. `rest_from`: where in the path its prefix ends.
+    Files {
+        route: u16,
+        mount: usize,
+        rest_from: usize,
+    },
     /// An application or an upstream: index of its route and of its pool. `from`: where in the path what it gets
     /// begins.
     Pool { route: u16, pool: u16, from: usize },
@@ -100,19 +104,19 @@ pub(crate) struct Router {
     probes: Vec<(String, Probe)>,
     /// Prefix and mount, the longest prefix first.
     prefixes: Vec<(String, usize)>,
-    /// Those to applications and upstreams, in the order in which they are looked at.
-    pools: Vec<PoolRoute>,
+    /// Those of `[[route]]`, in the order in which they are looked at.
+    routes: Vec<RouteEntry>,
     passes_trace: bool,
     /// Whether a path decides which route takes a request.
     has_paths: bool,
 }
 
-/// A route to an application or an upstream.
-struct PoolRoute {
+/// A route to an application, an upstream or a folder.
+struct RouteEntry {
     path: Vec<u8>,
     /// `None`: the path is enough.
     test: Option<RequestTest>,
-    pool: u16,
+    target: RouteTarget,
     /// The upstream gets the path without that of the route.
     strips_path: bool,
     /// Index of its name in `Config::route_names`.
@@ -211,7 +215,9 @@ impl Service {
                 let cause = "dot segments in the path of a file";
                 Backend::Respond(Refusal::because(404, cause).reply())
             }
-            Target::Files { mount, rest_from } => Backend::Files { mount, rest_from },
+            Target::Files {
+                mount, rest_from, ..
+            } => Backend::Files { mount, rest_from },
             Target::Status => Backend::Status,
             Target::Server => Backend::Respond(options()),
             Target::Nothing => Backend::Respond(self.router.unrouted(head, path, ends)),
@@ -278,16 +284,16 @@ impl Router {
             .chain(ready.map(|path| (path, Probe::Ready)))
             .chain(load.map(|path| (path, Probe::Load)))
             .collect();
-        let pools = config.numbered_routes();
-        let pools = pools.map(|(index, route)| PoolRoute::new(route, index));
-        let pools: Vec<PoolRoute> = pools.collect();
-        let has_paths = pools.iter().any(|route| !route.path.is_empty())
+        let routes = config.numbered_routes();
+        let routes = routes.map(|(index, route)| RouteEntry::new(route, index));
+        let routes: Vec<RouteEntry> = routes.collect();
+        let has_paths = routes.iter().any(|route| !route.path.is_empty())
             || prefixes.iter().any(|(url, _)| !url.is_empty());
         Self {
             status_path: config.status_path.clone(),
             probes,
             prefixes,
-            pools,
+            routes,
             passes_trace: config.trace_requests,
             has_paths,
         }
@@ -306,10 +312,10 @@ impl Router {
     /// The response to a request that no route takes: 405 where another method would have had a route.
     fn unrouted(&self, head: HeadView<'_>, path: &[u8], ends: &Ends) -> Reply {
         let client = ClientAddress::default();
-        let fitting = self.pools.iter();
+        let fitting = self.routes.iter();
         let fitting = fitting.filter(|route| route.fits_but_for_method(head, path, ends, &client));
         let mut allowed: Vec<&[u8]> = Vec::new();
-        for method in fitting.flat_map(PoolRoute::methods) {
+        for method in fitting.flat_map(RouteEntry::methods) {
             if !allowed.contains(&method) {
                 allowed.push(method);
             }
@@ -351,8 +357,7 @@ impl Router {
         match target {
             Target::Nothing | Target::Server => Self::NONE,
             Target::Status => Self::STATUS,
-            Target::Pool { route, .. } => route,
-            Target::Files { mount, .. } => Self::FILES + short(mount),
+            Target::Pool { route, .. } | Target::Files { route, .. } => route,
         }
     }
 
@@ -373,39 +378,32 @@ impl Router {
             .iter()
             .find(|(url, _)| is_below(path, url.as_bytes()));
         let client = ClientAddress::default();
-        let mut routes = self.pools.iter();
+        let mut routes = self.routes.iter();
         let route = routes.find(|route| route.fits(head, path, ends, &client));
         match (found, route) {
             (Some((url, mount)), route)
                 if route.is_none_or(|route| route.path.len() < url.len()) =>
             {
                 Target::Files {
+                    route: Self::FILES + short(*mount),
                     mount: *mount,
                     rest_from: url.len(),
                 }
             }
-            (_, Some(route)) => Target::Pool {
-                route: route.index,
-                pool: route.pool,
-                from: if route.strips_path {
-                    route.path.len()
-                } else {
-                    0
-                },
-            },
+            (_, Some(route)) => route.target(),
             (_, None) => Target::Nothing,
         }
     }
 }
 
-impl PoolRoute {
+impl RouteEntry {
     fn new(route: &Route, index: u16) -> Self {
         let (host, header) = (route.host.as_deref(), route.header.as_ref());
         let test = RequestTest::new(&route.methods, host, header, &route.from);
         Self {
             path: route.path.clone().into_bytes(),
             test: Some(test).filter(|test| !test.is_empty()),
-            pool: short(route.pool),
+            target: route.target,
             strips_path: route.settings.strips_path,
             index,
         }
@@ -414,6 +412,22 @@ impl PoolRoute {
     fn fits(&self, head: HeadView<'_>, path: &[u8], ends: &Ends, client: &ClientAddress) -> bool {
         let mut test = self.test.iter();
         is_below(path, &self.path) && test.all(|test| test.fits(head, ends, client))
+    }
+
+    fn target(&self) -> Target {
+        let (route, path_bytes) = (self.index, self.path.len());
+        match self.target {
+            RouteTarget::Files(mount) => Target::Files {
+                route,
+                mount,
+                rest_from: path_bytes,
+            },
+            RouteTarget::Pool(pool) => Target::Pool {
+                route,
+                pool: short(pool),
+                from: if self.strips_path { path_bytes } else { 0 },
+            },
+        }
     }
 
     /// Whether it would take the request with another method.
@@ -531,7 +545,7 @@ mod tests {
         Route {
             host: host.map(str::to_owned),
             path: path.to_owned(),
-            pool,
+            target: RouteTarget::Pool(pool),
             ..Route::default()
         }
     }
@@ -580,6 +594,7 @@ mod tests {
         assert_eq!(
             rest_from,
             Target::Files {
+                route: 5,
                 mount: 1,
                 rest_from: 11
             }

@@ -219,7 +219,10 @@ impl Check<'_> {
                 || auths.any(asks)
                 || pool.runs.app().is_some()
                     && config.pool_rules.iter().any(|rule| rule.pool == index)
-                || config.routes.iter().any(|route| route.pool == index);
+                || config
+                    .routes
+                    .iter()
+                    .any(|route| route.pool() == Some(index));
             if !is_used {
                 let name = &pool.name;
                 self.note(match pool.runs {

@@ -1,8 +1,9 @@
-//! Do applications and routes hold together? Each application once, each route one that can be reached, and a pool for
-//! each that runs no other application.
+//! Do applications and routes hold together? Each application once, each route one that can be reached, a pool for
+//! each that runs no other application, and a folder for each that has files.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
+use std::path::Path;
 
 use super::Check;
 use super::pools::filled;
@@ -12,7 +13,8 @@ use crate::parse::did_you_mean;
 use crate::parse::pools::PoolTable;
 use crate::parse::routes::RouteTable;
 use crate::typed::{
-    App, Config, ForwardAuth, Interface, PoolConfig, PoolRuns, Route, RouteSettings,
+    App, Config, ForwardAuth, Interface, PoolConfig, PoolRuns, Route, RouteSettings, RouteTarget,
+    StaticMount,
 };
 
 impl Check<'_> {
@@ -59,11 +61,12 @@ impl Check<'_> {
             routes.push(Route::default());
         }
         for table in &draft.routes {
-            let pool = match &table.value.upstream {
-                Some(name) => self.upstream_pool(name, table, config),
-                None => self.app_pool(draft, table, config, &mut app_pools),
+            let target = match (&table.value.upstream, &table.value.dir) {
+                (Some(name), _) => self.upstream_pool(name, table, config),
+                (None, Some(dir)) => Some(self.route_folder(draft, dir, table, config)),
+                (None, None) => self.app_pool(draft, table, config, &mut app_pools),
             };
-            let Some(pool) = pool else {
+            let Some(target) = target else {
                 continue;
             };
             let settings = self.route_settings(table, config);
@@ -73,7 +76,7 @@ impl Check<'_> {
                 methods: table.value.methods.clone(),
                 header: table.value.header.clone(),
                 from: table.value.from.clone(),
-                pool,
+                target,
                 settings,
             };
             self.route_is_reached(draft, table.table(), &route, &routes);
@@ -91,7 +94,11 @@ impl Check<'_> {
         }
         if value.forward_auth.is_some() && value.upstream.is_none() {
             // Served without the word of the other server, the route would let everybody in.
-            let text = "not a key of a route to an application".to_owned();
+            let target = match value.dir {
+                Some(_) => "files",
+                None => "an application",
+            };
+            let text = format!("not a key of a route to {target}");
             let hint = "only requests to upstreams are judged by another server: `basic_auth`";
             self.statement(&table.origin(&["forward_auth"]), text, hint.to_owned());
         }
@@ -120,15 +127,37 @@ impl Check<'_> {
         }
     }
 
+    /// The folder of a route, as one more mount.
+    fn route_folder(
+        &mut self,
+        draft: &Draft,
+        dir: &Path,
+        table: &KeyedTable<RouteTable>,
+        config: &mut Config,
+    ) -> RouteTarget {
+        let value = &table.value;
+        self.folder(&table.origin(&["dir"]), dir);
+        if let Some(file) = &value.fallback {
+            self.file(&table.origin(&["fallback"]), &dir.join(file));
+        }
+        config.route_folders.push(StaticMount {
+            url: value.path.clone(),
+            dir: dir.to_owned(),
+            index: draft.static_index.clone(),
+            fallback: value.fallback.clone(),
+        });
+        RouteTarget::Files(config.mounts().count() - 1)
+    }
+
     /// The pool of an upstream that a route names.
     fn upstream_pool(
         &mut self,
         name: &str,
         table: &KeyedTable<RouteTable>,
         config: &Config,
-    ) -> Option<usize> {
+    ) -> Option<RouteTarget> {
         let upstream = self.upstream_index(name, &table.origin(&["upstream"]), config)?;
-        Some(config.upstreams[upstream].pool)
+        Some(RouteTarget::Pool(config.upstreams[upstream].pool))
     }
 
     fn upstream_index(&mut self, name: &str, origin: &Origin, config: &Config) -> Option<usize> {
@@ -152,16 +181,17 @@ impl Check<'_> {
         table: &KeyedTable<RouteTable>,
         config: &mut Config,
         app_pools: &mut AppPools,
-    ) -> Option<usize> {
+    ) -> Option<RouteTarget> {
         let sought = self.app_of(draft, &table.value)?;
         let app = config.apps.iter().position(|app| *app == sought);
         let app = app.expect("the applications of routes are among all");
         let pools = &mut config.pools;
         let Some(name) = &table.value.pool else {
-            return Some(*app_pools.own[app].get_or_insert_with(|| {
+            let pool = *app_pools.own[app].get_or_insert_with(|| {
                 pools.push(own_pool(app, &sought, pools));
                 pools.len() - 1
-            }));
+            });
+            return Some(RouteTarget::Pool(pool));
         };
         let pool = self.pool_index(name, table.table(), pools)?;
         let runs = PoolRuns::App(app);
@@ -181,7 +211,7 @@ impl Check<'_> {
         }
         app_pools.named.push(pool);
         pools[pool].runs = runs;
-        Some(pool)
+        Some(RouteTarget::Pool(pool))
     }
 
     fn route_is_reached(

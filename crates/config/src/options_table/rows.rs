@@ -79,15 +79,16 @@ settings! {
     /// Files and the server's own pages always answer 405.
     trace_requests in Application { default: "false" } = switch() => config.trace_requests;
 
-    /// Route that sends requests to another application or to an upstream
-    /// Either `app` or `upstream`, the name of an `[[upstream]]`, is required. `path` is the beginning of a path: `/ws`
-    /// stands for `/ws` and everything below it, and `/`, the default, for all paths. `host` is a host name (`*.` matches
+    /// Route that sends requests to an application, an upstream or a folder of files
+    /// One of `app`, `upstream` (the name of an `[[upstream]]`) and `dir` (a folder) is required. `path` is the beginning
+    /// of a path: `/ws` stands for `/ws` and everything below it, and `/`, the default, for all paths. `host` is a host name (`*.` matches
     /// all subdomains). `methods`, `header` (a name, or `name: value`) and `from` (addresses or networks of clients)
     /// narrow it further. Routes with a host are looked at first, then the longest path counts, of routes and of
     /// `static` folders, then header, network and methods; `app` gets the rest.
     /// Applications see the whole path. `root_path` and `interface` are as the settings of the same name, for this
     /// application. `pool` names the `[[pool]]` that runs it; without one it gets a pool of its own. All ASGI
     /// applications of a process share one event loop.
+    /// `fallback` is the file of a `dir` for paths without a file; `static_*` settings hold for it too.
     /// Upstreams get the whole path as well, or with `strip = true` the path without that of the route.
     /// `request_headers = { set = { "X-Client" = "{client}" }, remove = ["X-Debug"] }` changes the headers that an
     /// upstream gets, `response_headers` those of responses.
@@ -590,7 +591,7 @@ settings! {
     /// `header` (a name, or `name: value`) and `from` (addresses or networks). `class` is `health`, `high`,
     /// `normal` or `low`. If several rules match, the most specific one counts: first by path, exact paths before
     /// globs, then by the longer text before the first wildcard, then by host, header, network and method; among
-    /// equals the first one counts. Paths are compared as sent, or as rewritten. Requests that match no rule go
+    /// equals the first one counts. Paths are compared as routes compare them. Requests that match no rule go
     /// to `default`.
     pool_rule in Pool {}
         = tables("[[pool_rule]]\npool = \"reports\"\npath = \"/reports/**\"", PoolRuleTable) => pool_rules;

@@ -34,7 +34,7 @@ impl Structure for FallbackTable {}
 impl Structure for CacheRule {}
 
 /// A relative path that stays in its folder, and that the files beneath it would be served under.
-fn beneath(file: &str) -> Result<String, Hint> {
+pub(super) fn beneath(file: &str) -> Result<String, Hint> {
     if let Some(inner) = file.strip_prefix('/') {
         return hinted(format!("the file is beneath the mounted folder: `{inner}`"));
     }

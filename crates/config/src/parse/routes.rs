@@ -1,4 +1,4 @@
-//! Routes to applications and upstreams: which one, which requests are for it, and what becomes of them.
+//! Routes to applications, upstreams and folders: which one, which requests are for it, and what becomes of them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -29,6 +29,8 @@ keys! {
     switch: one(|text| value::switch(text).ok_or(None)) -> bool, "`true` or `false`";
     size: one(|text| Unit::Size.number(text)) -> u64, "a size (as `64K`, `10M`, `1GiB`)";
     run_time_maybe: one(run_time) -> Option<Nanos>, "a duration from 1ms to 24h (as `60s`), or `off`";
+    dir: one(super::folder) -> PathBuf, "a folder (as `./public`)";
+    fallback: one(super::files::beneath) -> String, "a file beneath the folder (as `index.html`)";
     file: one(super::file) -> PathBuf, "a file of users, as `htpasswd -B` makes it";
 }
 
@@ -40,6 +42,11 @@ pub(crate) struct RouteTable {
     pub app: Option<AppName>,
     #[serde(default, deserialize_with = "upstream")]
     pub upstream: Option<String>,
+    #[serde(default, deserialize_with = "dir")]
+    pub dir: Option<PathBuf>,
+    /// Beneath `dir`.
+    #[serde(default, deserialize_with = "fallback")]
+    pub fallback: Option<String>,
     /// Without a slash at its end; empty for all paths.
     #[serde(default, deserialize_with = "path")]
     pub path: String,
@@ -83,20 +90,37 @@ impl Structure for RouteTable {
             let (cause, hint) = (cause.to_owned(), hint.to_owned());
             Some(Contradiction { key, cause, hint })
         };
-        match (&self.app, &self.upstream) {
-            (None, None) => {
-                let hint = "name what answers: `app = \"chat:app\"` or `upstream = \"api\"`";
+        let targets = [
+            ("app", self.app.is_some()),
+            ("upstream", self.upstream.is_some()),
+            ("dir", self.dir.is_some()),
+        ];
+        let mut named = targets.into_iter().filter(|(_, is_named)| *is_named);
+        match (named.next(), named.next()) {
+            (None, _) => {
+                let hint = "name what answers: `app = \"chat:app\"`, `upstream = \"api\"` or `dir = \"public\"`";
                 found("route", "a route to nothing", hint)
             }
-            (Some(_), Some(_)) => {
-                let hint = "one of `app` and `upstream`, and another `[[route]]` for the other";
-                found("upstream", "the route has an application already", hint)
+            (Some((first, _)), Some((second, _))) => {
+                let cause = format!("the route has `{first}` already");
+                let hint =
+                    "one of `app`, `upstream` and `dir`, and another `[[route]]` for the other";
+                found(second, &cause, hint)
             }
-            (Some(_), None) if self.strip => {
+            (Some(("dir", _)), None) => {
+                let key = self.key_of_others()?;
+                let hint = "leave it out: the route has a folder of files";
+                found(key, "not a key of a route to files", hint)
+            }
+            (Some(_), None) if self.fallback.is_some() => {
+                let hint = "leave it out: only a route with `dir` has files";
+                found("fallback", "not a key of a route without files", hint)
+            }
+            (Some(("app", _)), None) if self.strip => {
                 let hint = "for an application the prefix moves to SCRIPT_NAME: `root_path`";
                 found("strip", "not a key of a route to an application", hint)
             }
-            (Some(_), None) if self.request_timeout.is_some() => {
+            (Some(("app", _)), None) if self.request_timeout.is_some() => {
                 let hint = "the `[[pool]]` of the application has one";
                 found(
                     "request_timeout",
@@ -104,12 +128,12 @@ impl Structure for RouteTable {
                     hint,
                 )
             }
-            (Some(_), None) => None,
-            (None, Some(_)) if self.strip && self.path.is_empty() => {
+            (Some(("app", _)), None) => None,
+            (Some(_), None) if self.strip && self.path.is_empty() => {
                 let hint = "name the beginning of the path: `path = \"/api\"`";
                 found("strip", "there is nothing to remove", hint)
             }
-            (None, Some(_)) => {
+            (Some(_), None) => {
                 let key = self.key_of_applications()?;
                 let hint = "leave it out: it is about applications, and the route has an upstream";
                 found(key, "not a key of a route to an upstream", hint)
@@ -129,6 +153,18 @@ impl RouteTable {
         let mut written = keys.into_iter().filter(|(_, is_written)| *is_written);
         written.next().map(|(key, _)| key)
     }
+
+    /// A key that routes to files do not have; tables are looked at where they are read.
+    fn key_of_others(&self) -> Option<&'static str> {
+        let keys = [
+            ("strip", self.strip),
+            ("body_max", self.body_max.is_some()),
+            ("request_timeout", self.request_timeout.is_some()),
+        ];
+        let mut written = keys.into_iter().filter(|(_, is_written)| *is_written);
+        let own = written.next().map(|(key, _)| key);
+        own.or_else(|| self.key_of_applications())
+    }
 }
 
 /// A table with the tables in it, which have places of their own.
@@ -146,11 +182,20 @@ pub(crate) fn route(
     ]
     .map(|key| own.take_table(key, faults));
     let route = read::<RouteTable>(&own, faults);
-    let is_of_app = route.as_ref().is_some_and(|route| route.app.is_some());
-    if let Some(headers) = request_headers.as_ref().filter(|_| is_of_app) {
-        let cause = "not a key of a route to an application";
+    let refused = route.as_ref().and_then(|route| match route {
+        RouteTable { app: Some(_), .. } => Some((
+            "not a key of a route to an application",
+            "applications see the headers of clients as they are",
+        )),
+        RouteTable { dir: Some(_), .. } => Some((
+            "not a key of a route to files",
+            "files need no headers of requests",
+        )),
+        _ => None,
+    });
+    if let Some((headers, (cause, hint))) = request_headers.as_ref().zip(refused) {
         let fault = ConfigFault::statement(headers.origin.clone(), cause);
-        faults.push(fault.with_hint("applications see the headers of clients as they are"));
+        faults.push(fault.with_hint(hint));
     }
     let request_headers = request_headers.map(|table| headers::request_headers(&table, faults));
     let response_headers = response_headers.map(|table| headers::response_headers(&table, faults));

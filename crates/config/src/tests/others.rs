@@ -12,7 +12,8 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("trace_requests", "true"),
     (
         "route",
-        "[[route]]\nhost = 'live.example'\npath = '/ws'\nheader = 'X-Beta'\nupstream = 'shop'\nrequest_timeout = '8s'",
+        "[[route]]\nhost = 'live.example'\npath = '/ws'\nheader = 'X-Beta'\nupstream = 'shop'\nrequest_timeout = '8s'\n\
+         [[route]]\npath = '/pub'\ndir = 'pub'",
     ),
     ("interface", "asgi2"),
     ("loop", "uvloop"),

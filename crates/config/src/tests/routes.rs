@@ -1,7 +1,8 @@
 //! Applications and the routes to them.
 
 use super::super::typed::{
-    App, FieldChanges, FieldTemplate, Interface, RateKey, RateLimit, Route, TemplatePart,
+    App, FieldChanges, FieldTemplate, Interface, RateKey, RateLimit, Route, RouteTarget,
+    StaticMount, TemplatePart,
 };
 use super::*;
 
@@ -38,7 +39,7 @@ pool = 'live'
 
 fn routes(config: &Config) -> String {
     let route = |route: &Route| {
-        let pool = &config.pools[route.pool];
+        let pool = &config.pools[route.pool().expect("routes to pools")];
         let app = pool.runs.app().map(|app| config.apps[app].name());
         let app = app.expect("routes to applications");
         format!("{} {} {app}\n", route.name(), pool.name)
@@ -148,7 +149,7 @@ fn names_of_pools_are_made_of_modules_and_stay_apart() {
 fn says_what_is_wrong_with_routes() {
     said! { r#"
     route = [{ path = '/a' }]
-        m.toml:2: `route`: a route to nothing > name what answers: `app = "chat:app"` or `upstream = "api"`
+        m.toml:2: `route`: a route to nothing > name what answers: `app = "chat:app"`, `upstream = "api"` or `dir = "public"`
     route = [{ path = 'a', app = 'chat' }]
         m.toml:2: `route.path`: expected the beginning of a URL path (as `/ws`), found `a` > it begins with a slash: `/a`
     route = [{ path = '/a', app = 'chat.py' }]
@@ -203,7 +204,7 @@ fn a_route_may_ask_for_more_than_a_path_and_the_narrowest_comes_first() {
         format!(
             "<{methods}> {from:?}{} {}",
             header.unwrap_or_default(),
-            route.pool
+            route.pool().expect("routes to pools")
         )
     };
     let found: Vec<String> = config.routes.iter().map(route).collect();
@@ -289,6 +290,57 @@ fn changes_of_headers_replace_those_of_the_same_name() {
     for (name, expect) in [("X-DEBUG", true), ("x-client", true), ("x-clients", false)] {
         assert_eq!(changes.replaces(name.as_bytes()), expect, "{name}");
     }
+}
+
+#[test]
+fn a_route_may_have_a_folder_beneath_its_host() {
+    let toml = "
+        app = 'shop:app'
+        static = '/static=pub'
+        route = [
+          { host = 'a.example', dir = 'a', fallback = 'index.html' },
+          { host = '*.example', path = '/files', dir = '/srv/b', methods = 'GET', basic_auth = 'users' },
+        ]
+    ";
+    let config = good(toml, &[], &[]).config;
+    let mounts: Vec<&StaticMount> = config.mounts().collect();
+    let route = |route: &Route| match route.target {
+        RouteTarget::Files(mount) => {
+            let StaticMount {
+                url, dir, fallback, ..
+            } = mounts[mount];
+            format!("{} {url:?} {} {fallback:?}", route.name(), dir.display())
+        }
+        RouteTarget::Pool(pool) => format!("{} {pool}", route.name()),
+    };
+    let found: Vec<String> = config.routes.iter().map(route).collect();
+    insta::assert_snapshot!(found.join("\n"), @r#"
+    a.example/ "" a Some("index.html")
+    *.example/files "/files" /srv/b None
+    / 0
+    "#);
+    let names = config.route_names();
+    assert_eq!(names[4..], ["/static", "a.example/", "*.example/files"]);
+}
+
+#[test]
+fn says_what_is_wrong_with_routes_to_files() {
+    said! { r#"
+    route = [{ path = '/a', dir = 'missing' }]
+        m.toml:2: `route.dir`: folder `missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    route = [{ path = '/a', dir = 'pub', app = 'a:b' }]
+        m.toml:2: `route.dir`: the route has `app` already > one of `app`, `upstream` and `dir`, and another `[[route]]` for the other
+    route = [{ path = '/a', dir = 'pub', strip = true }]
+        m.toml:2: `route.strip`: not a key of a route to files > leave it out: the route has a folder of files
+    route = [{ path = '/a', dir = 'pub', pool = 'b' }]
+        m.toml:2: `route.pool`: not a key of a route to files > leave it out: the route has a folder of files
+    route = [{ path = '/a', dir = 'pub', fallback = '../b' }]
+        m.toml:2: `route.fallback`: expected a file beneath the folder (as `index.html`), found `../b` > a file of the mounted folder, without `..`
+    route = [{ path = '/a', dir = 'pub', request_headers = { remove = 'X-A' } }]
+        m.toml:2: `route.request_headers`: not a key of a route to files > files need no headers of requests
+    route = [{ path = '/a', app = 'a:b', fallback = 'index.html' }]
+        m.toml:2: `route.fallback`: not a key of a route without files > leave it out: only a route with `dir` has files
+    "# }
 }
 
 #[test]

@@ -84,12 +84,13 @@ fn servers(upstream: &Upstream) -> String {
 /// Routes with their upstreams.
 fn routes(config: &Config) -> String {
     let route = |route: &super::super::typed::Route| {
-        let pool = &config.pools[route.pool];
+        let index = route.pool().expect("routes to pools");
+        let pool = &config.pools[index];
         match pool.runs {
             PoolRuns::App(_) => format!("{} app\n", route.name()),
             PoolRuns::Upstream(upstream) => {
                 let upstream = &config.upstreams[upstream];
-                assert_eq!((&upstream.name, upstream.pool), (&pool.name, route.pool));
+                assert_eq!((&upstream.name, upstream.pool), (&pool.name, index));
                 format!("{} {}: {}\n", route.name(), pool.name, servers(upstream))
             }
         }
@@ -387,7 +388,7 @@ fn says_which_settings_of_an_upstream_do_not_fit() {
 fn says_what_is_wrong_with_routes_to_upstreams() {
     said! { r#"
     route = [{ path = '/a' }]
-        m.toml:2: `route`: a route to nothing > name what answers: `app = "chat:app"` or `upstream = "api"`
+        m.toml:2: `route`: a route to nothing > name what answers: `app = "chat:app"`, `upstream = "api"` or `dir = "public"`
     route = [{ path = '/a', upstream = 'api' }]
         m.toml:2: `route.upstream`: no upstream `api` > make it: `[[upstream]]`, `name = "api"`
     upstream = [{ name = 'api', servers = 'http://a' }]
@@ -395,7 +396,7 @@ fn says_what_is_wrong_with_routes_to_upstreams() {
         m.toml:3: `route.upstream`: no upstream `app` > did you mean `api`?
     upstream = [{ name = 'api', servers = 'http://a' }]
     route = [{ path = '/a', upstream = 'api', app = 'a:b' }]
-        m.toml:3: `route.upstream`: the route has an application already > one of `app` and `upstream`, and another `[[route]]` for the other
+        m.toml:3: `route.upstream`: the route has `app` already > one of `app`, `upstream` and `dir`, and another `[[route]]` for the other
     upstream = [{ name = 'api', servers = 'http://a' }]
     [[route]]
     path = '/a'

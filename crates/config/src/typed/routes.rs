@@ -1,4 +1,4 @@
-//! Routes to applications and upstreams: which requests are for them, and what becomes of those on their way.
+//! Routes to applications, upstreams and folders: which requests are for them, and what becomes of those on their way.
 //!
 //! Values alone.
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use telemetry::Nanos;
 
-/// `[[route]]`: requests that go to an application or an upstream. What is not set fits all; all that is set must fit.
+/// `[[route]]`: requests that one target answers. What is not set fits all; all that is set must fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// A host without port, in lower case; `*.` before it: all beneath; `None`: any.
@@ -20,10 +20,20 @@ pub struct Route {
     pub header: Option<(String, Option<String>)>,
     /// Client networks, as addresses and prefix lengths; empty: any client.
     pub from: Vec<(IpAddr, u8)>,
-    /// Index of the pool among `Config::pools`, unless a rule names another one of the same application.
-    pub pool: usize,
+    /// What answers them.
+    pub target: RouteTarget,
     /// What becomes of the requests and their responses.
     pub settings: RouteSettings,
+}
+
+/// What answers the requests of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteTarget {
+    /// An application or an upstream: index of the pool among `Config::pools`, unless a rule names another one of the
+    /// same application.
+    Pool(usize),
+    /// A folder of files: index among `Config::mounts`.
+    Files(usize),
 }
 
 /// What becomes of the requests of a route, and of their responses.
@@ -179,7 +189,22 @@ impl FieldChanges {
     }
 }
 
+impl Default for RouteTarget {
+    /// The first pool, which is there always.
+    fn default() -> Self {
+        RouteTarget::Pool(0)
+    }
+}
+
 impl Route {
+    /// Index of its pool; `None` where a folder answers.
+    pub fn pool(&self) -> Option<usize> {
+        match self.target {
+            RouteTarget::Pool(pool) => Some(pool),
+            RouteTarget::Files(_) => None,
+        }
+    }
+
     /// Whether it takes every request.
     pub fn takes_all(&self) -> bool {
         self.fits_alike(&Route::default())
