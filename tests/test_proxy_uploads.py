@@ -15,9 +15,14 @@ from raw import request
 from serving import Milepost, tables, until
 
 
-def proxy(serve: Callable[..., Milepost], upstream: Upstream, **options: object) -> Milepost:
+def proxy(
+    serve: Callable[..., Milepost],
+    upstream: Upstream,
+    route: dict[str, object] | None = None,
+    **options: object,
+) -> Milepost:
     """A server that passes everything on to this upstream."""
-    toml = tables("route", {"path": "/", "upstream": "back"})
+    toml = tables("route", {"path": "/", "upstream": "back"} | (route or {}))
     return serve(toml=toml + tables("upstream", {"name": "back", "servers": [upstream.url]} | options))
 
 
@@ -35,12 +40,13 @@ def count_chunks(connection: Connection) -> None:
     connection.send(b"0\r\n\r\n")
 
 
-@pytest.mark.parametrize("kind", ["setting", "grpc"])
+@pytest.mark.parametrize("kind", ["setting", "grpc", "route"])
 def test_each_piece_arrives_before_the_next_one_is_sent(serve: Callable[..., Milepost], kind: str) -> None:
     options = {"stream_requests": True} if kind == "setting" else {}
+    route = {"stream_requests": True} if kind == "route" else {}
     headers = ["Content-Type: application/grpc"] if kind == "grpc" else []
     with Upstream(count_chunks) as upstream:
-        server = proxy(serve, upstream, **options)
+        server = proxy(serve, upstream, route, **options)
         with server.connect() as client:
             client.send(request("POST", "/", *headers, "Transfer-Encoding: chunked"))
             for number in range(100):

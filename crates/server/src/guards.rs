@@ -1,4 +1,5 @@
-//! Guards of routes: how often the requests of a client may come, who may send them, and how large they may be.
+//! Guards of routes: how often the requests of a client may come, who may send them, how large they may be,
+//! and whether their bodies pass while they arrive.
 //!
 //! Made once of the configuration, shared by all drivers; asked once the route of a request is known, before its body
 //! is read. A route without such settings has no guard, and a server without guards looks at nothing.
@@ -42,6 +43,7 @@ pub(crate) struct RouteGuard {
     users: Option<Arc<Users>>,
     body_bytes_max: Option<u64>,
     request_timeout: Option<Option<Nanos>>,
+    streams_requests: Option<bool>,
 }
 
 struct RateGuard {
@@ -137,6 +139,12 @@ impl Guards {
         own.unwrap_or(usual)
     }
 
+    /// Whether bodies of this route pass while they arrive, where others do so as `usual` says.
+    pub(crate) fn streams_requests(&self, route: u16, usual: bool) -> bool {
+        let own = self.of(route).and_then(|guard| guard.streams_requests);
+        own.unwrap_or(usual)
+    }
+
     /// Why a password cannot be checked now, if that is so.
     pub(crate) fn crowded(&self) -> Option<Refusal> {
         let is_crowded = self.checkers.waiting_len() >= CHECKS_WAITING_MAX;
@@ -160,10 +168,11 @@ impl RouteGuard {
             users,
             body_bytes_max: settings.body_bytes_max,
             request_timeout: settings.request_timeout,
+            streams_requests: settings.streams_requests,
         };
         let asks = guard.rate.is_some() || guard.users.is_some();
         let bounds = guard.body_bytes_max.is_some() || guard.request_timeout.is_some();
-        (asks || bounds).then_some(guard)
+        (asks || bounds || guard.streams_requests.is_some()).then_some(guard)
     }
 
     /// Why a request comes too early, if it does.

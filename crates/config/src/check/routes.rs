@@ -118,6 +118,7 @@ impl Check<'_> {
             strips_path: value.strip,
             body_bytes_max: value.body_max,
             request_timeout: value.request_timeout,
+            streams_requests: value.stream_requests,
             request_headers: value.request_headers.clone(),
             response_headers: value.response_headers.clone(),
             // The working folder of a later reload may be another one.

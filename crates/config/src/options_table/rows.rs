@@ -92,7 +92,8 @@ settings! {
     /// Upstreams get the whole path as well, or with `strip = true` the path without that of the route.
     /// `request_headers = { set = { "X-Client" = "{client}" }, remove = ["X-Debug"] }` changes the headers that an
     /// upstream gets, `response_headers` those of responses.
-    /// `body_max` replaces `body_bytes_max`, and for upstreams `request_timeout` that of the queue. `basic_auth` is a file of
+    /// `body_max` replaces `body_bytes_max`, and for upstreams `request_timeout` that of the queue and `stream_requests`
+    /// that of the upstream. `basic_auth` is a file of
     /// users with bcrypt hashes (`htpasswd -B`). `rate_limit = { rate = "10/s", burst = 20 }` answers 429 to a client that
     /// asks more often, by its address (`prefix_v4`, 32, and `prefix_v6`, 64, leading bits), or by a header: `by =
     /// "header:X-Api-Key"`.

@@ -27,6 +27,7 @@ keys! {
     upstream: one(pool_name) -> String, "an upstream's name (as `api`)";
     interface: one(interface_of) -> Interface, "one of `auto`, `asgi`, `asgi2`, `wsgi`";
     switch: one(|text| value::switch(text).ok_or(None)) -> bool, "`true` or `false`";
+    switch_maybe: one(|text| value::switch(text).ok_or(None).map(Some)) -> Option<bool>, "`true` or `false`";
     size: one(|text| Unit::Size.number(text)) -> u64, "a size (as `64K`, `10M`, `1GiB`)";
     run_time_maybe: one(run_time) -> Option<Nanos>, "a duration from 1ms to 24h (as `60s`), or `off`";
     dir: one(super::folder) -> PathBuf, "a folder (as `./public`)";
@@ -71,6 +72,9 @@ pub(crate) struct RouteTable {
     /// `Some(None)`: none, whatever the pool has.
     #[serde(default, deserialize_with = "run_time_maybe")]
     pub request_timeout: Option<Option<Nanos>>,
+    /// In the place of the upstream's.
+    #[serde(default, deserialize_with = "switch_maybe")]
+    pub stream_requests: Option<bool>,
     #[serde(default, deserialize_with = "file")]
     pub basic_auth: Option<PathBuf>,
     /// Read apart, as the following ones: their keys have places of their own.
@@ -116,19 +120,10 @@ impl Structure for RouteTable {
                 let hint = "leave it out: only a route with `dir` has files";
                 found("fallback", "not a key of a route without files", hint)
             }
-            (Some(("app", _)), None) if self.strip => {
-                let hint = "for an application the prefix moves to SCRIPT_NAME: `root_path`";
-                found("strip", "not a key of a route to an application", hint)
+            (Some(("app", _)), None) => {
+                let (key, hint) = self.key_of_upstreams()?;
+                found(key, "not a key of a route to an application", hint)
             }
-            (Some(("app", _)), None) if self.request_timeout.is_some() => {
-                let hint = "the `[[pool]]` of the application has one";
-                found(
-                    "request_timeout",
-                    "not a key of a route to an application",
-                    hint,
-                )
-            }
-            (Some(("app", _)), None) => None,
             (Some(_), None) if self.strip && self.path.is_empty() => {
                 let hint = "name the beginning of the path: `path = \"/api\"`";
                 found("strip", "there is nothing to remove", hint)
@@ -154,12 +149,36 @@ impl RouteTable {
         written.next().map(|(key, _)| key)
     }
 
+    /// A key that only routes to upstreams have, and what applications have in its place.
+    fn key_of_upstreams(&self) -> Option<(&'static str, &'static str)> {
+        let keys = [
+            (
+                "strip",
+                self.strip,
+                "for an application the prefix moves to SCRIPT_NAME: `root_path`",
+            ),
+            (
+                "request_timeout",
+                self.request_timeout.is_some(),
+                "the `[[pool]]` of the application has one",
+            ),
+            (
+                "stream_requests",
+                self.stream_requests.is_some(),
+                "ASGI applications get bodies while they arrive: `request_buffering`",
+            ),
+        ];
+        let mut written = keys.into_iter().filter(|(_, is_written, _)| *is_written);
+        written.next().map(|(key, _, hint)| (key, hint))
+    }
+
     /// A key that routes to files do not have; tables are looked at where they are read.
     fn key_of_others(&self) -> Option<&'static str> {
         let keys = [
             ("strip", self.strip),
             ("body_max", self.body_max.is_some()),
             ("request_timeout", self.request_timeout.is_some()),
+            ("stream_requests", self.stream_requests.is_some()),
         ];
         let mut written = keys.into_iter().filter(|(_, is_written)| *is_written);
         let own = written.next().map(|(key, _)| key);

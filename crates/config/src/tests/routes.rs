@@ -263,7 +263,7 @@ fn a_route_says_what_becomes_of_its_requests() {
     let said = format!("{:?}", a.settings);
     let parts: Vec<&str> = said.split_inclusive("}, ").collect();
     insta::assert_snapshot!(parts.join("\n"), @r#"
-    RouteSettings { strips_path: true, body_bytes_max: Some(1048576), request_timeout: Some(None), request_headers: FieldChanges { removed: ["accept-encoding", "x-debug"], set: [("X-Client", FieldTemplate([Fact(Client), Text(" {by} "), Fact(TlsClient)])), ("x-static", FieldTemplate([Text("yes")]))] }, 
+    RouteSettings { strips_path: true, body_bytes_max: Some(1048576), request_timeout: Some(None), streams_requests: None, request_headers: FieldChanges { removed: ["accept-encoding", "x-debug"], set: [("X-Client", FieldTemplate([Fact(Client), Text(" {by} "), Fact(TlsClient)])), ("x-static", FieldTemplate([Text("yes")]))] }, 
     response_headers: FieldChanges { removed: ["server"], set: [("X-Id", FieldTemplate([Fact(RequestId)]))] }, 
     basic_auth: Some("/srv/users"), forward_auth: Some(ForwardAuth { upstream: 1, path: "/check?x", copied: ["remote-user"] }), rate_limit: Some(RateLimit { interval: Nanos(666666666), burst: 2, by: Header("x-key") }) }
     "#);

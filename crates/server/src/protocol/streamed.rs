@@ -52,7 +52,11 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
     let pool = driver.pool_of(exchange);
     is_long
         && match pool.upstream() {
-            Some(group) => group.streams_requests() || is_grpc(exchange),
+            Some(group) => {
+                let guards = &driver.shared.guards;
+                let route = exchange.record.route;
+                guards.streams_requests(route, group.streams_requests()) || is_grpc(exchange)
+            }
             None => pool.has_event_loop() && !driver.config().asgi.buffers_requests,
         }
 }
