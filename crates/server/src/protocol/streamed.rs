@@ -55,16 +55,20 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
             Some(group) => {
                 let guards = &driver.shared.guards;
                 let route = exchange.record.route;
-                guards.streams_requests(route, group.streams_requests()) || is_grpc(exchange)
+                guards.streams_requests(route, group.streams_requests()) || exchange.is_grpc()
             }
             None => pool.has_event_loop() && !driver.config().asgi.buffers_requests,
         }
 }
 
-/// Whether a body may be answered before it has ended, and its end wait for that.
-fn is_grpc(exchange: &Exchange) -> bool {
-    let content_type = exchange.head().header("content-type");
-    content_type.is_some_and(http::is_grpc)
+/// The pace that the client has to keep in a body that is taken while it arrives. A call of gRPC may be silent for as long
+/// as a tunnel, in both directions.
+pub(super) fn streamed_pace(driver: &Driver, exchange: &Exchange, now: Stamp) -> Pace {
+    let timeouts = &driver.config().timeouts;
+    match driver.pool_of(exchange).upstream() {
+        Some(group) if exchange.is_grpc() => Pace::new(now, group.tunnel_idle(), 0),
+        _ => Pace::new(now, timeouts.body, timeouts.body_rate_min),
+    }
 }
 
 impl StreamedBody {
@@ -77,13 +81,12 @@ impl StreamedBody {
         input: &[u8],
     ) -> Result<Self, http::Refusal> {
         let now = telemetry::now();
-        let timeouts = &driver.config().timeouts;
         let limits = driver.body_limits(exchange.record.route);
         let mut streamed = Self {
             decoder: BodyDecoder::new(exchange.head().index.body, &limits)?,
             body,
             rest: Vec::new(),
-            pace: Pace::new(now, timeouts.body, timeouts.body_rate_min),
+            pace: streamed_pace(driver, exchange, now),
             moved: now,
             alarm: None,
         };

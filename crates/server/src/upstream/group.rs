@@ -18,7 +18,7 @@ use queueing::balancing::{
     Ask, CheckResult, Choice, Group, GroupSettings, LoadReport, MemberSettings, Outcome,
     RetryBudget, Rule, SlotCounters,
 };
-use telemetry::Stamp;
+use telemetry::{Nanos, Stamp};
 
 use super::connect::Connector;
 use crate::sync::{invariant, lock};
@@ -295,6 +295,11 @@ impl UpstreamGroup {
     /// Whether long bodies of requests are passed on while they arrive.
     pub(crate) fn streams_requests(&self) -> bool {
         self.settings.streams_requests
+    }
+
+    /// For how long nothing may move in a tunnel, or in a call of gRPC.
+    pub(crate) fn tunnel_idle(&self) -> Nanos {
+        self.settings.tunnel_idle
     }
 
     /// Exchanges that the members have together.

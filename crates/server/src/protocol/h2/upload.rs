@@ -15,7 +15,7 @@ use telemetry::Stamp;
 use super::stream::StreamTask;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{BodyEnd, BodyStream, Exchange};
-use crate::protocol::streamed::{is_streamed, too_slow};
+use crate::protocol::streamed::{is_streamed, streamed_pace, too_slow};
 use crate::refusal::Refusal;
 
 /// A body on its way from the `h2` crate to the application.
@@ -56,7 +56,7 @@ impl StreamTask {
         if self.body.is_none() || !is_streamed(&self.driver, exchange) {
             return Ok(());
         }
-        let (config, index) = (self.driver.config(), exchange.head().index);
+        let index = exchange.head().index;
         let limits = self.driver.body_limits(exchange.record.route);
         BodyDecoder::new(index.body, &limits)?;
         let left = match index.body {
@@ -71,8 +71,9 @@ impl StreamTask {
         let Some(received) = self.body.take() else {
             return Ok(());
         };
-        exchange.streamed = Some(Arc::clone(&body));
         let now = telemetry::now();
+        let pace = streamed_pace(&self.driver, exchange, now);
+        exchange.streamed = Some(Arc::clone(&body));
         *self.upload.borrow_mut() = Some(Upload {
             received,
             body,
@@ -80,7 +81,7 @@ impl StreamTask {
             left,
             bytes: 0,
             bytes_max: limits.body_bytes_max,
-            pace: Pace::new(now, config.timeouts.body, config.timeouts.body_rate_min),
+            pace,
             moved: now,
             is_invitation_due,
             is_answered: false,
