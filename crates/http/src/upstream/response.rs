@@ -11,12 +11,13 @@ use memchr::memchr;
 use super::connection_options::ConnectionOptions;
 use super::fault::UpstreamFault;
 use crate::fields::{
-    Codings, check_line_end, decimal, is_grpc, is_value, parse_lines, span_within,
+    Codings, check_line_end, decimal, is_field_name, is_field_value, is_grpc, is_value,
+    parse_lines, span_within,
 };
 use crate::head::Span;
 use crate::limits::Limits;
 use crate::reply_head::{Asked, ReplyBody, elements, has_no_body};
-use crate::response::FieldLines;
+use crate::response::{FieldLines, LINE_END, push_line, write_status_line};
 use crate::scan;
 
 /// What a status line begins with, up to the minor version.
@@ -56,6 +57,8 @@ pub struct UpstreamResponse {
     pub is_event_stream: bool,
     /// No part of it may be held back: see `ResponseFacts::is_live`.
     pub is_live: bool,
+    /// Trailer fields are to be expected: it says so, or it is of gRPC, and its body has no length.
+    pub has_trailers: bool,
     /// Value of `endpoint-load-metrics`.
     pub load_report: Option<Span>,
     /// Value of the last Server-Timing.
@@ -93,6 +96,29 @@ impl UpstreamResponse {
         }
         *seen = window.len();
         Ok(UpstreamHeadStep::Partial)
+    }
+
+    /// The head of a response that came as single fields, as HTTP/2 has them, in the form that `parse` takes.
+    ///
+    /// # Errors
+    /// A name or a value that no field may have.
+    pub fn text<'f>(
+        status: u16,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+    ) -> Result<Vec<u8>, UpstreamFault> {
+        let mut text = Vec::new();
+        write_status_line(&mut text, status);
+        for (name, value) in fields {
+            if !is_field_name(name) {
+                return Err(UpstreamFault::FieldName);
+            }
+            if !is_field_value(value) {
+                return Err(UpstreamFault::FieldValueByte);
+            }
+            push_line(&mut text, name, &[value]);
+        }
+        text.extend_from_slice(LINE_END);
+        Ok(text)
     }
 
     /// Whether a head of the same exchange follows: this response is interim, RFC 9110 section 15.2.
@@ -248,6 +274,7 @@ struct ResponseFacts<'h> {
     has_server: bool,
     is_event_stream: bool,
     is_grpc: bool,
+    names_trailers: bool,
     no_buffering: bool,
     no_store: bool,
     load_report: Option<Span>,
@@ -285,7 +312,11 @@ impl<'h> ResponseFacts<'h> {
                 self.upgrade = Some(self.upgrade.map_or(value, |_| b""));
                 return Ok(Destination::Here);
             }
-            7 if is("trailer") || is("alt-svc") => return Ok(Destination::Here),
+            7 if is("trailer") => {
+                self.names_trailers = true;
+                return Ok(Destination::Here);
+            }
+            7 if is("alt-svc") => return Ok(Destination::Here),
             10 if is("connection") => {
                 self.options.note(value)?;
                 return Ok(Destination::Here);
@@ -365,6 +396,7 @@ impl<'h> ResponseFacts<'h> {
             has_server: self.has_server,
             is_event_stream: self.is_event_stream,
             is_live: self.is_live(body),
+            has_trailers: (self.is_grpc || self.names_trailers) && is_open(body),
             load_report: self.load_report,
             server_timing: self.server_timing,
             retry_after_secs: self.retry_after_secs,
@@ -374,8 +406,8 @@ impl<'h> ResponseFacts<'h> {
     /// Whether each piece is to reach the client at once: by its type, because the upstream says so, or because it has
     /// no length and nobody may keep it.
     fn is_live(&self, body: ReplyBody) -> bool {
-        let is_open = matches!(body, ReplyBody::Chunked | ReplyBody::UntilClose);
-        self.is_event_stream || self.is_grpc || self.no_buffering || (self.no_store && is_open)
+        let is_kept_nowhere = self.no_store && is_open(body);
+        self.is_event_stream || self.is_grpc || self.no_buffering || is_kept_nowhere
     }
 
     /// RFC 9112 section 6.3. Where two framings could be read, a fault, in a response without a body too.
@@ -409,6 +441,11 @@ impl<'h> ResponseFacts<'h> {
             .try_push(b"Upgrade", protocol)
             .map_err(|_| UpstreamFault::SwitchForm)
     }
+}
+
+/// Whether the length of a body is not known before its end.
+fn is_open(body: ReplyBody) -> bool {
+    matches!(body, ReplyBody::Chunked | ReplyBody::UntilClose)
 }
 
 /// The media type without its parameters, RFC 9110 section 8.3.1.

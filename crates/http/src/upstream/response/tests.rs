@@ -405,3 +405,25 @@ fn notices_what_a_proxy_has_to_know() {
     let report = response.load_report.map(|span| span.of(text.as_bytes()));
     assert_eq!(report, Some(&b"TEXT a=1"[..]));
 }
+
+#[test]
+fn single_fields_are_judged_as_lines_are() {
+    let fields: [(&[u8], &[u8]); 3] = [(b"trailer", b"x"), (b"x-a", b"1"), (b"x-a", b"\xfc")];
+    let text = UpstreamResponse::text(200, fields.into_iter()).unwrap();
+    let mut lines = FieldLines::new();
+    let limits = Limits::default();
+    let parsed = UpstreamResponse::parse(&text, &mut 0, Asked::Other, &limits, &mut lines).unwrap();
+    let UpstreamHeadStep::Complete(response) = parsed else {
+        panic!("the text is whole");
+    };
+    assert_eq!((response.status, response.has_trailers), (200, true));
+    assert_eq!(lines.as_bytes(), b"x-a: 1\r\nx-a: \xfc\r\n");
+    for (name, value, fault) in [
+        (&b"x a"[..], &b"1"[..], UpstreamFault::FieldName),
+        (b"", b"1", UpstreamFault::FieldName),
+        (b"x-a", b"1\r\nx-b: 2", UpstreamFault::FieldValueByte),
+    ] {
+        let text = UpstreamResponse::text(200, [(name, value)].into_iter());
+        assert_eq!(text, Err(fault));
+    }
+}
