@@ -215,7 +215,6 @@ def test_tunnels_pass_tls(serve: Callable[..., Milepost], authority: Authority) 
 
 BAD_STARTS = {
     "file": ({"tls_ca": "bad.pem"}, "bad.pem"),
-    "protocol": ({"protocol": "http2"}, "cannot be served"),
 }
 
 

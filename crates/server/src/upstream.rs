@@ -12,7 +12,8 @@
 //! ```
 //!
 //! `group` knows the servers and counts their exchanges, `exchange` is the life of one at them: its tries, each of them a
-//! `relay` of a `request` and its response over one `connection`. `idle` keeps connections between exchanges.
+//! `relay` of a `request` and its response over one `connection`. `idle` keeps connections between exchanges. Where the
+//! servers speak HTTP/2, a relay goes over an `http2_stream`, of which a connection of `http2` carries many.
 
 mod check;
 mod connect;
@@ -21,6 +22,9 @@ mod exchange;
 mod fault;
 mod forward_auth;
 mod group;
+mod http2;
+mod http2_relay;
+mod http2_stream;
 mod idle;
 mod own_fields;
 mod placing;
@@ -37,7 +41,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use config::typed::{Config, Upstream};
+use config::typed::{Config, Upstream, UpstreamProtocol};
 use files::Reply;
 use http::FieldLines;
 use logging::Level;
@@ -55,6 +59,7 @@ pub(crate) use group::UpstreamGroup;
 use exchange::{Answered, Switched, UpstreamExchange};
 use fault::UpstreamFault;
 use group::{NoSlot, PlacingKey, UpstreamSlot};
+use http2::Http2Connections;
 use idle::IdleConnections;
 use run::{AssignedRun, UpstreamRun, UpstreamRuns};
 
@@ -89,6 +94,8 @@ struct DriverUpstream {
     /// By server: what Host says where a client says nothing.
     authorities: Vec<String>,
     idle: RefCell<IdleConnections>,
+    /// Where the servers speak HTTP/2.
+    http2: Option<Rc<Http2Connections>>,
     /// The queue is looked at again soon.
     is_look_due: Cell<bool>,
     /// Exchanges that wait for a certain slot, or for one after a failed try. They come before those in the queue.
@@ -106,9 +113,11 @@ enum Stopped {
 }
 
 impl Upstreams {
-    pub(crate) fn new(pools: &[Arc<Pool>]) -> Self {
+    /// `head_bytes_max` bounds the heads of responses.
+    pub(crate) fn new(pools: &[Arc<Pool>], head_bytes_max: usize) -> Self {
+        let of_pool = |pool| DriverUpstream::of_pool(pool, head_bytes_max);
         Self {
-            by_pool: pools.iter().map(DriverUpstream::of_pool).collect(),
+            by_pool: pools.iter().map(of_pool).collect(),
             runs: UpstreamRuns::default(),
         }
     }
@@ -128,6 +137,9 @@ impl Upstreams {
         self.runs.fire_due(now);
         for own in self.by_pool.iter().flatten() {
             own.idle.borrow_mut().close_old(now);
+            if let Some(http2) = &own.http2 {
+                http2.close_old(now);
+            }
         }
     }
 
@@ -147,7 +159,7 @@ impl Upstreams {
 }
 
 impl DriverUpstream {
-    fn of_pool(pool: &Arc<Pool>) -> Option<Self> {
+    fn of_pool(pool: &Arc<Pool>, head_bytes_max: usize) -> Option<Self> {
         let group = pool.upstream()?;
         let settings = &group.settings;
         let servers = settings.servers.iter();
@@ -160,6 +172,8 @@ impl DriverUpstream {
                 settings.idle_max,
                 settings.idle_timeout,
             )),
+            http2: (settings.protocol == UpstreamProtocol::Http2)
+                .then(|| Http2Connections::new(group, head_bytes_max)),
             is_look_due: Cell::new(false),
             waiting: RefCell::default(),
             fields: Cell::default(),

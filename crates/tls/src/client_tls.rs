@@ -18,11 +18,11 @@ use crate::fault::TlsFileFault;
 use crate::file::{self, Readers};
 use crate::private_key::PrivateKey;
 
-/// What handshakes with the servers of an upstream are made with.
+/// What handshakes with the servers of an upstream are made with; `protocol` is what they agree on by ALPN (RFC 7301).
 ///
 /// # Errors
 /// A file cannot be used, or there is no authority to check certificates by.
-pub fn client_config(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, TlsFileFault> {
+pub fn client_config(tls: &UpstreamTls, protocol: &str) -> Result<Arc<ClientConfig>, TlsFileFault> {
     let provider = provider();
     let verifier: Arc<dyn ServerCertVerifier> = match tls.is_verified {
         true => verifier(tls.ca.as_deref(), &provider)?,
@@ -43,7 +43,7 @@ pub fn client_config(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, TlsFileFaul
                 .map_err(fault)?
         }
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Ok(Arc::new(config))
 }
 

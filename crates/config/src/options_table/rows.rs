@@ -247,8 +247,9 @@ settings! {
     /// WebSocket connections, and others that change their protocol, hold no slot: `tunnels_max` (10000) of a process may
     /// be open, each for `tunnel_idle` (1h) without a byte.
     /// `proxy_status = true` has 502, 503 and 504 of the proxy say why in a Proxy-Status header (RFC 9209).
-    /// `protocol` is `http1`, and `send_proxy` sends a PROXY protocol header. Servers with `https` have
-    /// `tls_ca`, `tls_name`, `tls_verify` (true), `tls_cert` and `tls_key`.
+    /// `protocol` is `http1`, or `http2` for servers that are asked by HTTP/2, gRPC among them: with `https` by ALPN,
+    /// else by prior knowledge. `send_proxy` sends a PROXY protocol header, which `http1` alone has. Servers with `https`
+    /// have `tls_ca`, `tls_name`, `tls_verify` (true), `tls_cert` and `tls_key`.
     upstream in Upstreams {} = read_tables(UPSTREAM_TABLE, upstreams::upstream) => upstreams;
 
     /// Redirect requests to another path or site

@@ -220,6 +220,14 @@ impl Structure for UpstreamTable {
                 "name a path: `check = \"/health\"`",
             );
         }
+        if self.send_proxy && self.protocol == UpstreamProtocol::Http2 {
+            let cause = "one connection of HTTP/2 has the requests of many clients";
+            return found(
+                "send_proxy",
+                cause,
+                "leave it out, or write `protocol = \"http1\"`",
+            );
+        }
         if self.tls_key.is_some() && self.tls_cert.is_none() {
             let hint = "name the certificate as well: `tls_cert`";
             return found("tls_key", "there is no `tls_cert`", hint);

@@ -18,6 +18,7 @@ name = 'api'
 servers = ['http://127.0.0.1:9001', 'http://[::1]:9002/', 'unix:/run/app.sock', 'https://A.example:8443']
 slots = 8
 queue_timeout = '2s'
+send_proxy = true
 
 [[upstream]]
 name = 'search'
@@ -46,7 +47,6 @@ check_rise = 1
 check_fall = 5
 check_timeout = '3s'
 resolve_every = '60s'
-send_proxy = true
 tls_ca = 'ca.pem'
 tls_name = 'search.internal'
 tls_cert = 'front.pem'
@@ -177,12 +177,14 @@ fn each_setting_of_an_upstream_gets_to_its_field() {
         .filter(|line| defaults.contains(line))
         .filter(|line| kept(&line))
         .collect();
-    assert_eq!(same, ["is_verified: true"]);
+    // HTTP/2 has no such header.
+    assert_eq!(same, ["is_verified: true", "sends_proxy_header: false"]);
     insta::assert_snapshot!(format!("{:?} {:?}", search.check, search.tls), @r#"Some(HealthCheck { path: "/health?deep=1", interval: Nanos(4000000000), rise: 1, fall: 5, timeout: Nanos(3000000000) }) UpstreamTls { ca: Some("/srv/ca.pem"), name: Some("search.internal"), is_verified: true, client: Some(ClientIdentity { cert: "/srv/front.pem", key: "/srv/front.pem" }) }"#);
     let meant = Upstream {
         name: api.name.clone(),
         pool: api.pool,
         servers: api.servers.clone(),
+        sends_proxy_header: true,
         ..Upstream::default()
     };
     assert_eq!(*api, meant);
@@ -374,6 +376,8 @@ fn says_which_settings_of_an_upstream_do_not_fit() {
         m.toml:2: `upstream.tls_name`: tls_name has no effect: no server has TLS > write `https://` in the server's URL
     upstream = [{ name = 'a', servers = 'https://a', tls_key = 'a.key' }]
         m.toml:2: `upstream.tls_key`: there is no `tls_cert` > name the certificate as well: `tls_cert`
+    upstream = [{ name = 'a', servers = 'http://a', protocol = 'http2', send_proxy = true }]
+        m.toml:2: `upstream.send_proxy`: one connection of HTTP/2 has the requests of many clients > leave it out, or write `protocol = "http1"`
     upstream = [{ name = 'a', servers = 'https://a', tls_ca = 'a.pem', tls_verify = false }]
         m.toml:2: `upstream.tls_ca`: no certificate is checked by it > leave out `tls_verify`, or `tls_ca`
     upstream = [{ name = 'a', servers = 'https://a', tls_ca = 'missing', tls_name = '*.b' }]

@@ -99,7 +99,7 @@ pub enum UpstreamProtocol {
     /// HTTP/1.1
     #[default]
     Http1,
-    /// HTTP/2, over plain connections with prior knowledge (RFC 9113 section 3.3).
+    /// HTTP/2: under TLS by ALPN, over plain connections with prior knowledge (RFC 9113 sections 3.2 and 3.3).
     Http2,
 }
 
@@ -198,6 +198,14 @@ impl UpstreamServer {
 }
 
 impl UpstreamServer {
+    /// The scheme of its URL.
+    pub fn scheme(&self) -> &'static str {
+        match self.has_tls {
+            true => "https",
+            false => "http",
+        }
+    }
+
     /// What Host says to it where nobody else says something.
     pub fn authority(&self) -> String {
         match &self.address {

@@ -179,7 +179,7 @@ impl Driver {
             handshakes: HandshakeLine::new(),
             files: RefCell::new(files),
             table: RefCell::default(),
-            upstreams: Upstreams::new(&shared.pools),
+            upstreams: Upstreams::new(&shared.pools, shared.config.limits.head_bytes_max),
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
             lookups: RefCell::default(),
             outbox_since: Cell::new(Stamp::NEVER),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use config::typed::HealthCheck;
+use config::typed::{HealthCheck, UpstreamProtocol};
 use http::upstream::{UpstreamHeadStep, UpstreamResponse, own_request};
 use http::{Asked, FieldLines};
 use logging::Level;
@@ -18,7 +18,10 @@ use queueing::balancing::CheckResult;
 use tokio::time::timeout;
 
 use super::connection::UpstreamConnection;
+use super::fault::UpstreamFault;
 use super::group::{Endpoint, UpstreamGroup};
+use super::http2::connect_alone;
+use super::http2_stream::{Http2Stream, final_response};
 use crate::driver::Driver;
 
 /// Statuses below this are good.
@@ -80,10 +83,14 @@ impl Driver {
         endpoint: &Endpoint,
         check: &HealthCheck,
     ) -> io::Result<u16> {
-        let made = group.connector.connect(endpoint, None).await;
-        let mut connection = made.map_err(|fault| io::Error::other(fault.cause()))?;
         let host = group.settings.servers[endpoint.server].authority();
         let request = own_request(&check.path, &host, "milepost-check");
+        if group.settings.protocol == UpstreamProtocol::Http2 {
+            let asked = self.ask_by_http2(group, endpoint, &request).await;
+            return asked.map_err(|fault| io::Error::other(fault.cause()));
+        }
+        let made = group.connector.connect(endpoint, None).await;
+        let mut connection = made.map_err(|fault| io::Error::other(fault.cause()))?;
         connection.send_all(&request).await?;
         let mut received = Vec::new();
         let mut fields = FieldLines::new();
@@ -103,6 +110,21 @@ impl Driver {
                 }
             }
         }
+    }
+
+    async fn ask_by_http2(
+        &self,
+        group: &UpstreamGroup,
+        endpoint: &Endpoint,
+        request: &[u8],
+    ) -> Result<u16, UpstreamFault> {
+        let limits = &self.config().limits;
+        let place = connect_alone(group, endpoint, limits.head_bytes_max).await?;
+        let scheme = group.settings.servers[endpoint.server].scheme();
+        let mut stream = Http2Stream::open(place, request, scheme, false)?;
+        let head = stream.final_head().await?;
+        let (response, _) = final_response(&head, Asked::Other, limits)?;
+        Ok(response.status)
     }
 
     pub(super) fn poll_more(

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::connection::UpstreamConnection;
-use super::fault::{UpstreamFault, of_connect, of_handshake};
+use super::fault::{HandshakeCause, UpstreamFault, of_connect, of_handshake};
 use super::group::{Endpoint, EndpointAddress};
 use crate::exchange::Ends;
 
@@ -24,6 +24,7 @@ pub(super) struct Connector {
     tls: Option<TlsConnector>,
     /// By server, where it has TLS: the name that its certificate must have.
     names: Vec<Option<ServerName<'static>>>,
+    protocol: UpstreamProtocol,
     sends_proxy_header: bool,
     longest: Duration,
 }
@@ -32,16 +33,15 @@ impl Connector {
     /// Reads the files of a group.
     pub(super) fn open(settings: &Upstream) -> Result<Self, StartFault> {
         let what = || format!("upstream `{}`", settings.name);
-        if settings.protocol == UpstreamProtocol::Http2 {
-            // Its servers would be asked in a protocol that they may not know.
-            let fault = StartFault::new(what(), "`protocol = \"http2\"` cannot be served");
-            return Err(fault.with_hint("leave it out: nearly all servers speak HTTP/1.1 as well"));
-        }
         let has_tls = settings.servers.iter().any(|server| server.has_tls);
         let tls = match has_tls {
             false => None,
             true => {
-                let config = client_config(&settings.tls);
+                let protocol = match settings.protocol {
+                    UpstreamProtocol::Http1 => "http/1.1",
+                    UpstreamProtocol::Http2 => "h2",
+                };
+                let config = client_config(&settings.tls, protocol);
                 let config = config.map_err(|fault| StartFault::new(what(), fault.to_string()))?;
                 Some(TlsConnector::from(config))
             }
@@ -64,6 +64,7 @@ impl Connector {
         Ok(Self {
             tls,
             names,
+            protocol: settings.protocol,
             sends_proxy_header: settings.sends_proxy_header,
             longest: Duration::from_nanos(settings.connect_timeout.0),
         })
@@ -101,7 +102,11 @@ impl Connector {
         match (&self.tls, &self.names[endpoint.server]) {
             (Some(tls), Some(name)) => {
                 let secured = connection.secure(tls, name.clone()).await;
-                secured.map_err(|error| of_handshake(&error))
+                let secured = secured.map_err(|error| of_handshake(&error))?;
+                match self.protocol == UpstreamProtocol::Http2 && !secured.agrees_on_http2() {
+                    true => Err(UpstreamFault::Handshake(HandshakeCause::NoHttp2)),
+                    false => Ok(secured),
+                }
             }
             _ => Ok(connection),
         }

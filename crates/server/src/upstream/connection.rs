@@ -92,6 +92,14 @@ impl UpstreamConnection {
         }
     }
 
+    /// Whether the TLS handshake has agreed on HTTP/2.
+    pub(super) fn agrees_on_http2(&self) -> bool {
+        match &self.stream {
+            UpstreamStream::Plain(_) => false,
+            UpstreamStream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+        }
+    }
+
     /// Takes it from the driver that has it.
     pub(crate) fn unwatch(mut self) -> io::Result<UnwatchedConnection> {
         self.stream.exchange_socket(|socket| {
@@ -225,6 +233,46 @@ macro_rules! watched {
             _ => Poll::Ready(Err(ErrorKind::NotConnected.into())),
         }
     };
+}
+
+impl AsyncRead for UpstreamConnection {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for UpstreamConnection {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, buffers))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
+    }
 }
 
 impl AsyncRead for UpstreamSocket {

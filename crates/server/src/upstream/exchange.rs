@@ -14,15 +14,17 @@ use http::upstream::{
     ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse, WantedUpgrade,
 };
 use queueing::balancing::{FailureKind, LoadReport, Outcome, Progress, RetryCase, may_retry};
-use telemetry::{Nanos, ToldLoad};
+use telemetry::{Nanos, Stamp, ToldLoad};
 
 use super::DriverUpstream;
 use super::connection::UpstreamConnection;
 use super::fault::UpstreamFault;
 use super::group::{NoSlot, UpstreamSlot};
+use super::http2::Http2Connections;
+use super::http2_stream::Http2Stream;
 use super::own_fields::RequestFields;
 use super::placing::{placing_key, sticky_mark};
-use super::relay::{Relay, Relayed};
+use super::relay::{Relay, Relayed, UpstreamLink};
 use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
@@ -135,31 +137,19 @@ impl UpstreamExchange<'_> {
     ) -> Result<Answered, FailedTry> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let began = telemetry::now();
-        let idle = match uses_idle {
-            true => self.own.idle.borrow_mut().take(&slot.endpoint),
-            false => None,
-        };
-        let facts = &mut self.assignment.exchange.record.upstream;
-        (facts.server, facts.reused) = (slot.name(), idle.is_some());
+        let endpoint = std::sync::Arc::clone(&slot.endpoint);
         let not_connected = |fault| FailedTry {
             fault,
             progress: Progress::NotConnected,
         };
-        let connection = match idle {
-            Some(connection) => connection,
-            None => {
-                let ends = &self.assignment.exchange.ends;
-                let connector = &self.own.group.connector;
-                let made = connector.connect(&slot.endpoint, Some(ends)).await;
-                made.map_err(not_connected)?
-            }
+        self.assignment.exchange.record.upstream.server = slot.name();
+        let own = self.own;
+        let linked = match &own.http2 {
+            Some(http2) => self.open_stream(http2, body, uses_idle, began).await,
+            None => self.link(body, uses_idle, began).await,
         };
-        if !facts.reused {
-            facts.connect = telemetry::now().since(began);
-        }
-        let head = self.request_head(body).map_err(not_connected)?;
-        let endpoint = std::sync::Arc::clone(&slot.endpoint);
-        let relay = Relay::new(self, connection, head, body, began);
+        let (link, head) = linked.map_err(not_connected)?;
+        let relay = Relay::new(self, link, head, body, began);
         let relayed = relay.run().await?;
         self.report_served();
         match (relayed, self.upgrade.take()) {
@@ -182,11 +172,69 @@ impl UpstreamExchange<'_> {
         Ok(Answered::Response)
     }
 
+    /// A connection of HTTP/1.1 for a try that began at `began`, and the head that it is to send.
+    async fn link(
+        &mut self,
+        body: &RequestBody,
+        uses_idle: bool,
+        began: Stamp,
+    ) -> Result<(UpstreamLink, Vec<u8>), UpstreamFault> {
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let idle = match uses_idle {
+            true => self.own.idle.borrow_mut().take(&slot.endpoint),
+            false => None,
+        };
+        let facts = &mut self.assignment.exchange.record.upstream;
+        facts.reused = idle.is_some();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => {
+                let ends = &self.assignment.exchange.ends;
+                let connector = &self.own.group.connector;
+                let made = connector.connect(&slot.endpoint, Some(ends)).await?;
+                facts.connect = telemetry::now().since(began);
+                made
+            }
+        };
+        let head = self.request_head(body)?;
+        Ok((UpstreamLink::Http1(connection), head))
+    }
+
+    /// A stream of HTTP/2 for a try that began at `began`. All of its head has been sent.
+    async fn open_stream(
+        &mut self,
+        http2: &Rc<Http2Connections>,
+        body: &RequestBody,
+        uses_idle: bool,
+        began: Stamp,
+    ) -> Result<(UpstreamLink, Vec<u8>), UpstreamFault> {
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let place = http2.take(&slot.endpoint);
+        let facts = &mut self.assignment.exchange.record.upstream;
+        // A connection that another exchange has made meanwhile is as good as a new one.
+        facts.reused = uses_idle && place.is_some();
+        let place = match place {
+            Some(place) => place,
+            None => {
+                let made = http2.connect(&slot.endpoint).await?;
+                facts.connect = telemetry::now().since(began);
+                made
+            }
+        };
+        let head = self.request_head(body)?;
+        let scheme = self.own.group.settings.servers[slot.endpoint.server].scheme();
+        let stream = Http2Stream::open(place, &head, scheme, !body.is_empty())?;
+        Ok((UpstreamLink::Http2(stream), Vec::new()))
+    }
+
     /// Finds out whether the client wants to change the protocol, and takes a place for its tunnel.
     fn prepare_upgrade(&mut self) -> Result<(), UpstreamFault> {
         let head = self.assignment.exchange.head();
         let nonce = || fastrand::u128(..).to_ne_bytes();
         if let Some(wanted) = WantedUpgrade::of(head, nonce) {
+            if self.own.http2.is_some() {
+                return Err(UpstreamFault::NoUpgrade);
+            }
             let permit = self.own.group.tunnels.take();
             let permit = permit.ok_or(UpstreamFault::TooManyTunnels)?;
             self.upgrade = Some(PendingUpgrade { wanted, permit });
@@ -253,7 +301,8 @@ impl UpstreamExchange<'_> {
 
     /// Whether the try has met the end of a connection that was kept.
     fn is_stale(&self, fault: UpstreamFault) -> bool {
-        fault == UpstreamFault::Closed && self.assignment.exchange.record.upstream.reused
+        matches!(fault, UpstreamFault::Closed | UpstreamFault::GoneAway)
+            && self.assignment.exchange.record.upstream.reused
     }
 
     /// Whether a response with this status, of which nothing has reached the client, is to be replaced by that of another
@@ -343,10 +392,13 @@ impl UpstreamExchange<'_> {
             UpstreamFault::ConnectTimeout | UpstreamFault::Silent => {
                 Outcome::Failed(FailureKind::Timeout)
             }
-            UpstreamFault::Closed => Outcome::Failed(FailureKind::Closed),
-            UpstreamFault::Malformed(_) | UpstreamFault::NotSwitched => {
-                Outcome::Failed(FailureKind::Malformed)
-            }
+            UpstreamFault::Closed
+            | UpstreamFault::GoneAway
+            | UpstreamFault::Refused
+            | UpstreamFault::Reset => Outcome::Failed(FailureKind::Closed),
+            UpstreamFault::Malformed(_)
+            | UpstreamFault::NotSwitched
+            | UpstreamFault::Http2Violation => Outcome::Failed(FailureKind::Malformed),
             UpstreamFault::Status(status) => Outcome::Served {
                 latency: telemetry::now().since(slot.taken),
                 status,
@@ -354,6 +406,7 @@ impl UpstreamExchange<'_> {
             UpstreamFault::NoneLeft
             | UpstreamFault::NoneFree
             | UpstreamFault::TooManyTunnels
+            | UpstreamFault::NoUpgrade
             | UpstreamFault::Body
             | UpstreamFault::Unwanted
             | UpstreamFault::Unwritable(_) => Outcome::Abandoned,

@@ -4,7 +4,7 @@ use std::io;
 
 use http::upstream::RequestFault;
 use telemetry::Ending;
-use tokio_rustls::rustls::{CertificateError, Error as TlsError};
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
 /// What went wrong between here and an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,16 @@ pub(crate) enum UpstreamFault {
     Closed,
     /// Bytes that are no response, with what is wrong with them.
     Malformed(http::upstream::UpstreamFault),
+    /// The server has said by GOAWAY that it does not process this stream.
+    GoneAway,
+    /// The server has refused the stream: it has not processed the request.
+    Refused,
+    /// The server has reset the stream.
+    Reset,
+    /// What the server sends is not HTTP/2.
+    Http2Violation,
+    /// The client wants to change the protocol, which requests over HTTP/2 cannot ask for.
+    NoUpgrade,
     /// Nothing came for too long.
     Silent,
     /// No server of the group is there to be asked.
@@ -48,6 +58,7 @@ impl UpstreamFault {
                 503
             }
             UpstreamFault::Status(status) => status,
+            UpstreamFault::NoUpgrade => 501,
             UpstreamFault::Body | UpstreamFault::Unwanted => 500,
             UpstreamFault::Unwritable(RequestFault::ConnectionFields) => 400,
             UpstreamFault::Unwritable(_) => 500,
@@ -65,6 +76,15 @@ impl UpstreamFault {
             UpstreamFault::Handshake(cause) => cause.text(),
             UpstreamFault::Closed => "the upstream closed the connection without a response",
             UpstreamFault::Malformed(fault) => fault.text(),
+            UpstreamFault::GoneAway => {
+                "the upstream closed the HTTP/2 connection before the request"
+            }
+            UpstreamFault::Refused => "the upstream refused the HTTP/2 stream",
+            UpstreamFault::Reset => "the upstream reset the HTTP/2 stream",
+            UpstreamFault::Http2Violation => "the upstream does not keep the rules of HTTP/2",
+            UpstreamFault::NoUpgrade => {
+                "the upstream is asked by HTTP/2 (protocol), which has no Upgrade"
+            }
             UpstreamFault::Silent => "the upstream sent nothing for response_timeout",
             UpstreamFault::NoneLeft => "no server of the upstream works",
             UpstreamFault::NoneFree => "waited too long for a slot of the upstream",
@@ -87,8 +107,14 @@ impl UpstreamFault {
             UpstreamFault::Handshake(HandshakeCause::Refused) => "tls_alert_received",
             UpstreamFault::Handshake(HandshakeCause::Other) => "tls_protocol_error",
             UpstreamFault::Handshake(_) => "tls_certificate_error",
-            UpstreamFault::Closed => "connection_terminated",
-            UpstreamFault::Malformed(_) | UpstreamFault::NotSwitched => "http_protocol_error",
+            UpstreamFault::Closed | UpstreamFault::GoneAway | UpstreamFault::Reset => {
+                "connection_terminated"
+            }
+            UpstreamFault::Refused => "http_request_denied",
+            UpstreamFault::Malformed(_)
+            | UpstreamFault::NotSwitched
+            | UpstreamFault::Http2Violation => "http_protocol_error",
+            UpstreamFault::NoUpgrade => "http_upgrade_failed",
             UpstreamFault::Silent => "http_response_timeout",
             UpstreamFault::NoneLeft => "destination_unavailable",
             UpstreamFault::NoneFree | UpstreamFault::TooManyTunnels => "connection_limit_reached",
@@ -122,6 +148,8 @@ pub(crate) enum HandshakeCause {
     Certificate,
     /// The server wants another certificate of the proxy, or nothing that the proxy can offer.
     Refused,
+    /// The server does not agree on HTTP/2.
+    NoHttp2,
     /// There is no TLS, or too little in common.
     Other,
 }
@@ -134,6 +162,9 @@ impl HandshakeCause {
             Self::Time => "the certificate of the upstream has expired, or is not valid yet",
             Self::Certificate => "the certificate of the upstream cannot be used",
             Self::Refused => "the upstream refused the TLS handshake (tls_cert, tls_name)",
+            Self::NoHttp2 => {
+                "the upstream does not agree on HTTP/2 in the TLS handshake (protocol)"
+            }
             Self::Other => "the TLS handshake with the upstream failed",
         }
     }
@@ -154,6 +185,9 @@ pub(super) fn of_handshake(error: &io::Error) -> UpstreamFault {
             | CertificateError::NotValidYetContext { .. } => HandshakeCause::Time,
             _ => HandshakeCause::Certificate,
         },
+        Some(TlsError::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            HandshakeCause::NoHttp2
+        }
         Some(TlsError::AlertReceived(_)) => HandshakeCause::Refused,
         _ => HandshakeCause::Other,
     })

@@ -23,6 +23,7 @@ use super::connection::UpstreamConnection;
 use super::exchange::{UpstreamExchange, forwarding};
 use super::fault::UpstreamFault;
 use super::group::{NoSlot, PlacingKey, UpstreamSlot};
+use super::http2_stream::{Http2Stream, ResponsePart, final_response};
 
 /// Longest body of a response that is passed on to the client.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -129,6 +130,16 @@ impl UpstreamExchange<'_> {
             .write(&mut head)
             .map_err(UpstreamFault::Unwritable)?;
         let endpoint = &slot.endpoint;
+        if let Some(http2) = &own.http2 {
+            let place = match http2.take(endpoint) {
+                Some(place) => place,
+                None => http2.connect(endpoint).await?,
+            };
+            let scheme = own.group.settings.servers[endpoint.server].scheme();
+            return self
+                .receive_parts(Http2Stream::open(place, &head, scheme, false)?)
+                .await;
+        }
         let mut connection = own
             .group
             .connector
@@ -137,6 +148,26 @@ impl UpstreamExchange<'_> {
         let sent = connection.send_all(&head).await;
         sent.map_err(|_| UpstreamFault::Closed)?;
         self.receive_verdict(&mut connection).await
+    }
+
+    /// Reads a response over HTTP/2, of which no more than the beginning of a long body counts.
+    async fn receive_parts(&self, mut stream: Http2Stream) -> Result<AuthAnswer, UpstreamFault> {
+        let head = stream.final_head().await?;
+        let limits = &self.driver.config().limits;
+        let (response, fields) = final_response(&head, Asked::Other, limits)?;
+        let mut body = Vec::new();
+        while body.len() <= BODY_BYTES_MAX
+            && let ResponsePart::Data(data) = poll_fn(|context| stream.poll_part(context)).await?
+        {
+            stream.release(data.len());
+            body.extend_from_slice(&data);
+        }
+        body.truncate(BODY_BYTES_MAX);
+        Ok(AuthAnswer {
+            status: response.status,
+            fields,
+            body,
+        })
     }
 
     /// Reads a response, of which no more than the beginning of a long body counts.

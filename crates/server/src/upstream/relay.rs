@@ -1,5 +1,5 @@
-//! One try of a request at one upstream: the request goes out over a connection, the response comes in and leaves
-//! through the exchange's writer.
+//! One try of a request at one upstream: the request goes out over a connection, or over a stream of one of HTTP/2, the
+//! response comes in and leaves through the exchange's writer.
 //!
 //! Both directions move in one turn: an upstream may answer before it has taken the whole request. A response is read
 //! as fast as the upstream gives it, up to `reply_spool_bytes_max` unsent bytes, so that a slow client holds no
@@ -12,14 +12,15 @@ use http::upstream::UpstreamFault as Broken;
 use http::upstream::{UpstreamBody, UpstreamHeadStep, UpstreamResponse};
 use http::{Asked, FieldLines};
 use queueing::balancing::Progress;
-use telemetry::Stamp;
+use telemetry::{Nanos, Stamp};
 
 use super::connection::UpstreamConnection;
 use super::exchange::{FailedTry, UpstreamExchange};
 use super::fault::UpstreamFault;
-use super::request::{Awaited, OutgoingRequest, RequestBody, Sending, Unsent};
+use super::http2_stream::Http2Stream;
+use super::request::{Awaited, OutgoingRequest, PieceFraming, RequestBody, Sending, Unsent};
 use crate::exchange::stream::StreamEvent;
-use crate::response::{Amount, Declared, Taken};
+use crate::response::{Amount, Declared, Piece, ResponseWriter, Taken};
 
 /// The status of early hints (RFC 8297).
 const EARLY_HINTS: u16 = 103;
@@ -30,17 +31,27 @@ const STREAM_BYTES_MAX: u64 = 64 << 10;
 
 /// One try.
 pub(super) struct Relay<'a, 'x> {
-    exchange: &'a mut UpstreamExchange<'x>,
-    connection: UpstreamConnection,
+    pub(super) exchange: &'a mut UpstreamExchange<'x>,
+    pub(super) link: UpstreamLink,
     request: OutgoingRequest<'a>,
     sending: SendState,
-    receiving: Receiving,
+    pub(super) receiving: Receiving,
     /// The beginning of a head that has not come whole, and how much of it was looked at.
     partial: Vec<u8>,
     seen: usize,
     /// When the try began.
     began: Stamp,
+    /// How long the upstream may be silent.
+    silence_max: Nanos,
     has_response: bool,
+}
+
+/// What a try goes over.
+pub(super) enum UpstreamLink {
+    /// A connection of HTTP/1.1, for the time of the try.
+    Http1(UpstreamConnection),
+    /// A stream of HTTP/2, on which the head of the request has been sent.
+    Http2(Http2Stream),
 }
 
 /// How far the request is.
@@ -53,7 +64,7 @@ enum SendState {
 }
 
 /// How far the response is.
-enum Receiving {
+pub(super) enum Receiving {
     Head,
     Body {
         body: UpstreamBody,
@@ -79,23 +90,35 @@ pub(super) enum Relayed {
 }
 
 impl<'a, 'x> Relay<'a, 'x> {
-    /// A try that began at `began`; `head` is that of the request.
+    /// A try that began at `began`; `head` is what is still to be sent of the head of the request.
     pub(super) fn new(
         exchange: &'a mut UpstreamExchange<'x>,
-        connection: UpstreamConnection,
+        link: UpstreamLink,
         head: Vec<u8>,
         body: &'a RequestBody,
         began: Stamp,
     ) -> Self {
+        let framing = match link {
+            UpstreamLink::Http1(_) => PieceFraming::Http1,
+            UpstreamLink::Http2(_) => PieceFraming::Http2,
+        };
+        let pool = exchange.driver.shared.openers.clone();
+        let settings = &exchange.own.group.settings;
+        // A call of gRPC may have no message for long; its client says how long it waits (`grpc-timeout`).
+        let silence_max = match exchange.assignment.exchange.is_grpc() {
+            true => settings.tunnel_idle,
+            false => settings.response_timeout,
+        };
         Self {
-            request: OutgoingRequest::new(head, body, exchange.driver.shared.openers.clone()),
+            request: OutgoingRequest::new(head, body, framing, pool),
             exchange,
-            connection,
+            link,
             sending: SendState::Sending,
             receiving: Receiving::Head,
             partial: Vec::new(),
             seen: 0,
             began,
+            silence_max,
             has_response: false,
         }
     }
@@ -108,15 +131,20 @@ impl<'a, 'x> Relay<'a, 'x> {
             Err(fault) => self.progress(fault),
             Ok(_) => Progress::Delivering,
         };
-        match (relayed, self.receiving) {
-            (Ok(_), Receiving::Switched(fields, rest)) => {
-                Ok(Relayed::Switched(self.connection, fields, rest))
+        match (relayed, self.receiving, self.link) {
+            (Ok(_), Receiving::Switched(fields, rest), UpstreamLink::Http1(connection)) => {
+                Ok(Relayed::Switched(connection, fields, rest))
             }
-            (Ok(keeps), _) if keeps && self.sending == SendState::Sent => {
-                Ok(Relayed::Kept(self.connection))
+            (Ok(true), _, UpstreamLink::Http1(connection)) if self.sending == SendState::Sent => {
+                Ok(Relayed::Kept(connection))
             }
-            (Ok(_), _) => Ok(Relayed::Ended),
-            (Err(fault), _) => Err(FailedTry { fault, progress }),
+            (Ok(_), _, _) => Ok(Relayed::Ended),
+            (Err(fault), _, link) => {
+                if let UpstreamLink::Http2(stream) = link {
+                    stream.retire_after(fault);
+                }
+                Err(FailedTry { fault, progress })
+            }
         }
     }
 
@@ -126,8 +154,12 @@ impl<'a, 'x> Relay<'a, 'x> {
             // What has begun to come cannot be told from what has an effect.
             _ if self.has_response => Progress::Delivering,
             UpstreamFault::Silent => Progress::TimedOut,
+            UpstreamFault::GoneAway | UpstreamFault::Refused => {
+                Progress::NoResponse { is_written: false }
+            }
             _ => Progress::NoResponse {
-                is_written: self.request.sent_bytes > 0,
+                is_written: self.request.sent_bytes > 0
+                    || matches!(self.link, UpstreamLink::Http2(_)),
             },
         }
     }
@@ -169,7 +201,7 @@ impl<'a, 'x> Relay<'a, 'x> {
         let due = match awaited {
             Some(Awaited::Body) => Stamp::NEVER,
             Some(Awaited::Upstream | Awaited::Invitation) | None => {
-                telemetry::now().plus(self.exchange.own.group.settings.response_timeout)
+                telemetry::now().plus(self.silence_max)
             }
         };
         self.exchange.run.set_due(due);
@@ -181,7 +213,11 @@ impl<'a, 'x> Relay<'a, 'x> {
         context: &mut Context<'_>,
     ) -> Result<Option<Awaited>, UpstreamFault> {
         while self.sending == SendState::Sending {
-            match self.request.poll_send(&mut self.connection, context) {
+            let sent = match &mut self.link {
+                UpstreamLink::Http1(connection) => self.request.poll_send(connection, context),
+                UpstreamLink::Http2(stream) => self.request.poll_send_frames(stream, context),
+            };
+            match sent {
                 Ok(Sending::Sent) => self.sending = SendState::Sent,
                 Ok(Sending::Waits(Awaited::Invitation)) => self.exchange.assignment.invite(),
                 Ok(Sending::Waits(awaited)) => return Ok(Some(awaited)),
@@ -207,8 +243,11 @@ impl<'a, 'x> Relay<'a, 'x> {
 
     /// Reads once.
     fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Result<(), UpstreamFault>> {
+        let UpstreamLink::Http1(connection) = &mut self.link else {
+            return self.poll_stream(context);
+        };
         let mut scratch = self.exchange.driver.take_scratch();
-        let read = self.connection.poll_read(context, &mut scratch.input);
+        let read = connection.poll_read(context, &mut scratch.input);
         let received = match read {
             Poll::Ready(Ok(bytes @ 1..)) => Poll::Ready(self.receive(&scratch.input[..bytes])),
             Poll::Ready(Ok(_)) => Poll::Ready(self.receive_end()),
@@ -219,12 +258,17 @@ impl<'a, 'x> Relay<'a, 'x> {
         received
     }
 
-    fn receive(&mut self, input: &[u8]) -> Result<(), UpstreamFault> {
+    /// Something has come of the response.
+    pub(super) fn note_received(&mut self) {
         if !self.has_response {
             self.has_response = true;
             let facts = &mut self.exchange.assignment.exchange.record.upstream;
             facts.ttfb = telemetry::now().since(self.began);
         }
+    }
+
+    fn receive(&mut self, input: &[u8]) -> Result<(), UpstreamFault> {
+        self.note_received();
         if !self.partial.is_empty() {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(input);
@@ -253,7 +297,7 @@ impl<'a, 'x> Relay<'a, 'x> {
 
 impl Relay<'_, '_> {
     /// Takes a head from the front of `input`: its length, once it is whole. A final one begins the response.
-    fn receive_head(&mut self, input: &[u8]) -> Result<Option<usize>, UpstreamFault> {
+    pub(super) fn receive_head(&mut self, input: &[u8]) -> Result<Option<usize>, UpstreamFault> {
         let limits = &self.exchange.driver.config().limits;
         let asked = match self.exchange.assignment.exchange.head().is_head() {
             _ if self.exchange.upgrade.is_some() => Asked::Upgrade,
@@ -320,6 +364,8 @@ impl Relay<'_, '_> {
             content_length: response.content_length,
             date: response.has_date,
             server: response.has_server,
+            has_trailers: response.has_trailers
+                && self.exchange.assignment.exchange.head().takes_trailers(),
             ..Declared::default()
         };
         if let Some(length) = response.content_length {
@@ -337,28 +383,16 @@ impl Relay<'_, '_> {
             rest.extend_from_slice(input);
             return Ok(());
         }
-        let Receiving::Body {
-            body,
-            keeps,
-            is_live,
-        } = &mut self.receiving
-        else {
+        let Receiving::Body { body, keeps, .. } = &mut self.receiving else {
             return Ok(());
         };
         loop {
             let decoded = body.decode(input).map_err(UpstreamFault::Malformed)?;
             let data = &input[decoded.data.clone()];
-            let writer = &mut self.exchange.assignment.writer;
-            if !data.is_empty() && writer.write(&data, Amount::OneOfMany) == Taken::Gone {
-                // The rest is not worth an upstream's time.
-                return Err(UpstreamFault::Unwanted);
-            }
+            write_piece(&mut self.exchange.assignment.writer, &data)?;
             input = &input[decoded.consumed..];
             if body.is_done() {
-                let trailers = body.trailers();
-                if !trailers.is_empty() {
-                    self.exchange.assignment.writer.trailers(&trailers);
-                }
+                self.exchange.assignment.writer.trailers(&body.trailers());
                 // What stands behind a response belongs to no exchange.
                 let keeps = *keeps && input.is_empty();
                 self.receiving = Receiving::Whole { keeps };
@@ -368,10 +402,16 @@ impl Relay<'_, '_> {
                 break;
             }
         }
-        if *is_live && !self.exchange.assignment.writer.head_is_sent() {
+        self.open_live();
+        Ok(())
+    }
+
+    /// Has the head of a response leave whose pieces are worth nothing later, before its first piece.
+    pub(super) fn open_live(&mut self) {
+        let is_live = matches!(self.receiving, Receiving::Body { is_live: true, .. });
+        if is_live && !self.exchange.assignment.writer.head_is_sent() {
             self.exchange.assignment.writer.open_stream();
         }
-        Ok(())
     }
 
     /// The connection has failed: what would end with it has not, under TLS without the notice of an end too.
@@ -389,10 +429,26 @@ impl Relay<'_, '_> {
             Receiving::Head => Err(UpstreamFault::Malformed(Broken::HeadCut)),
             Receiving::Body { body, .. } => {
                 body.close().map_err(UpstreamFault::Malformed)?;
+                // It has none: their declaration was for a body in chunks.
+                self.exchange.assignment.writer.trailers(&FieldLines::new());
                 self.receiving = Receiving::Whole { keeps: false };
                 Ok(())
             }
             Receiving::Whole { .. } | Receiving::Switched(..) => Ok(()),
         }
+    }
+}
+
+/// Writes a piece of the body.
+///
+/// # Errors
+/// The client is gone: the rest is not worth an upstream's time.
+pub(super) fn write_piece(
+    writer: &mut ResponseWriter,
+    data: &impl Piece,
+) -> Result<(), UpstreamFault> {
+    match !data.bytes().is_empty() && writer.write(data, Amount::OneOfMany) == Taken::Gone {
+        true => Err(UpstreamFault::Unwanted),
+        false => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! A request on its way to an upstream: its head and its body, as far as the connection takes them.
+//! A request on its way to an upstream: its head and its body, as far as the connection, or its stream, takes them.
 //!
 //! The body is in memory, in an unnamed file that a blocking pool reads, or arrives from the client meanwhile.
 
@@ -9,9 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
+use h2::SendStream;
 use http::{BodyFraming, CHUNK_SUFFIX, LAST_CHUNK, chunk_prefix};
 
 use super::connection::UpstreamConnection;
+use super::http2_stream::Http2Stream;
 use crate::blocking_pool::BlockingPool;
 use crate::exchange::{Body, BodyFile, BodyStream, Exchange, StreamPiece};
 
@@ -58,6 +61,11 @@ impl RequestBody {
         !matches!(self, RequestBody::Stream { .. })
     }
 
+    /// Whether nothing of it is to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, RequestBody::Memory(data) if data.is_empty())
+    }
+
     /// How the body is framed, of a client that framed it so.
     pub(super) fn framing(&self, sent: BodyFraming) -> BodyFraming {
         match self {
@@ -70,6 +78,15 @@ impl RequestBody {
             RequestBody::Stream { .. } => sent,
         }
     }
+}
+
+/// How pieces of a body without a length are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PieceFraming {
+    /// By chunks.
+    Http1,
+    /// By frames of the stream.
+    Http2,
 }
 
 type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>>>>;
@@ -135,7 +152,12 @@ pub(super) enum Sending {
 
 impl<'a> OutgoingRequest<'a> {
     /// The request with this head; `pool` reads a body in a file.
-    pub(super) fn new(head: Vec<u8>, body: &'a RequestBody, pool: BlockingPool) -> Self {
+    pub(super) fn new(
+        head: Vec<u8>,
+        body: &'a RequestBody,
+        framing: PieceFraming,
+        pool: BlockingPool,
+    ) -> Self {
         let (memory, source) = match body {
             RequestBody::Memory(data) => (data.as_slice(), BodySource::None),
             RequestBody::File { file, bytes } => {
@@ -149,7 +171,7 @@ impl<'a> OutgoingRequest<'a> {
                 (&[][..], source)
             }
             RequestBody::Stream { body, is_chunked } => {
-                let is_chunked = *is_chunked;
+                let is_chunked = *is_chunked && framing == PieceFraming::Http1;
                 (&[][..], BodySource::Stream { body, is_chunked })
             }
         };
@@ -192,6 +214,42 @@ impl<'a> OutgoingRequest<'a> {
                 Poll::Ready(Err(awaited_or)) => return awaited_or.map(Sending::Waits),
                 Poll::Pending => return Ok(Sending::Waits(Awaited::Body)),
             }
+        }
+    }
+
+    /// Sends as much of the body as the stream takes; the head has left. Not once all of it is sent.
+    pub(super) fn poll_send_frames(
+        &mut self,
+        stream: &mut Http2Stream,
+        context: &mut Context<'_>,
+    ) -> Result<Sending, Unsent> {
+        let Some(stream) = stream.body() else {
+            return Ok(Sending::Sent);
+        };
+        loop {
+            let left = match &self.piece[self.piece_sent..] {
+                [] => self.memory,
+                piece => piece,
+            };
+            if left.is_empty() {
+                match self.poll_next(context) {
+                    Poll::Ready(Ok(true)) => continue,
+                    Poll::Ready(Ok(false)) => {
+                        let ended = stream.send_data(Bytes::new(), true);
+                        return ended.map_or(Err(Unsent::Connection), |()| Ok(Sending::Sent));
+                    }
+                    Poll::Ready(Err(awaited_or)) => return awaited_or.map(Sending::Waits),
+                    Poll::Pending => return Ok(Sending::Waits(Awaited::Body)),
+                }
+            }
+            let bytes = match poll_room(stream, left.len(), context) {
+                Poll::Ready(Ok(bytes)) => bytes,
+                Poll::Ready(Err(unsent)) => return Err(unsent),
+                Poll::Pending => return Ok(Sending::Waits(Awaited::Upstream)),
+            };
+            let sent = stream.send_data(Bytes::copy_from_slice(&left[..bytes]), false);
+            sent.map_err(|_| Unsent::Connection)?;
+            self.advance(bytes);
         }
     }
 
@@ -249,6 +307,22 @@ impl<'a> OutgoingRequest<'a> {
             }
         }
     }
+}
+
+/// Bytes that the stream takes now, at most `wanted` and at least one.
+fn poll_room(
+    stream: &mut SendStream<Bytes>,
+    wanted: usize,
+    context: &mut Context<'_>,
+) -> Poll<Result<usize, Unsent>> {
+    stream.reserve_capacity(wanted);
+    while stream.capacity() == 0 {
+        match ready!(stream.poll_capacity(context)) {
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return Poll::Ready(Err(Unsent::Connection)),
+        }
+    }
+    Poll::Ready(Ok(wanted.min(stream.capacity())))
 }
 
 /// Reads a piece of a file on a thread that may wait for its disk.
