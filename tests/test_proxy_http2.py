@@ -179,10 +179,11 @@ def test_trailers_of_chunked_responses_pass(serve: Callable[..., Milepost]) -> N
 
 def test_a_slow_client_does_not_stop_other_streams(serve: Callable[..., Milepost]) -> None:
     big = b"b" * 20_000_000
-    sent = threading.Event()
+    came, sent = threading.Event(), threading.Event()
 
     def serve_peer(peer: Http2Peer) -> None:
         slow = peer.request()
+        came.set()
         peer.begin(slow, ("content-type", "text/event-stream"))
         # More than the windows of the stream and the sockets take.
         window = peer.machine.local_flow_control_window(slow.number)
@@ -197,6 +198,7 @@ def test_a_slow_client_does_not_stop_other_streams(serve: Callable[..., Milepost
         server = proxy(serve, upstream)
         with server.connect() as slow, server.connect() as fast:
             slow.send(request("GET", "/slow"))
+            assert came.wait(30)
             assert fast.ask("GET", "/fast").body == b"fast"
             assert sent.wait(30)
             assert slow.reply().body == big
@@ -263,9 +265,13 @@ def test_an_answer_before_the_body_has_been_sent_passes(serve: Callable[..., Mil
 
 
 def test_streams_above_the_last_one_of_a_goaway_are_sent_again(serve: Callable[..., Milepost]) -> None:
+    came = threading.Event()
+
     def serve_peer(peer: Http2Peer) -> None:
         if peer.number == 1:
-            first, second = peer.request(), peer.request()
+            first = peer.request()
+            came.set()
+            second = peer.request()
             peer.go_away(first.number)
             assert second.path == "/second"
             peer.reply(first, b"from the old one")
@@ -278,7 +284,7 @@ def test_streams_above_the_last_one_of_a_goaway_are_sent_again(serve: Callable[.
         server = proxy(serve, upstream, slots=50)
         with server.connect() as one, server.connect() as other:
             one.send(request("GET", "/first"))
-            until(lambda: upstream.connections == 1)
+            assert came.wait(30)
             # Whatever may not be done twice.
             other.send(request("POST", "/second", "Content-Length: 0"))
             bodies = [one.reply().body, other.reply().body]
