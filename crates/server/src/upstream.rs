@@ -225,7 +225,7 @@ impl DriverUpstream {
                 }
             }
         };
-        match worker.take() {
+        match worker.take(now) {
             Some(assignment) => NextExchange::Begin(assignment, slot),
             // Those that wait are kept for others, or were taken by another driver.
             None => NextExchange::None,

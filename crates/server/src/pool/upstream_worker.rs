@@ -9,7 +9,7 @@ use files::Reply;
 use http::FieldLines;
 use logging::Level;
 use queueing::Entry;
-use telemetry::{Ending, Nanos, UpstreamFacts};
+use telemetry::{Ending, Nanos, Stamp, UpstreamFacts};
 
 use super::worker::Responder;
 use super::{Assignment, Job, Pool};
@@ -60,10 +60,10 @@ impl UpstreamWorker {
 
     /// The next waiting exchange; those that have waited too long are refused on the way. End it by `finish` or
     /// `abandon`.
-    pub(crate) fn take(&mut self) -> Option<Assignment> {
+    pub(crate) fn take(&mut self, now: Stamp) -> Option<Assignment> {
         loop {
             let queue = &self.responder.pool.queue;
-            let taken = queue.take_now(&mut self.ran, telemetry::now)?;
+            let taken = queue.take_now(&mut self.ran, || now)?;
             if taken.reason == DequeueReason::Expired {
                 self.responder.refuse(taken.item, taken.now);
                 continue;

@@ -151,13 +151,13 @@ impl UpstreamExchange<'_> {
         let (link, head) = linked.map_err(not_connected)?;
         let relay = Relay::new(self, link, head, body, began);
         let relayed = relay.run().await?;
-        self.report_served();
+        let now = self.report_served();
         match (relayed, self.upgrade.take()) {
             // One that has named its client is of no use to another one.
             (Relayed::Kept(_), _) if self.own.group.settings.sends_proxy_header => {}
             (Relayed::Kept(connection), _) => {
                 let mut idle = self.own.idle.borrow_mut();
-                idle.put(endpoint, connection, telemetry::now());
+                idle.put(endpoint, connection, now);
             }
             (Relayed::Switched(connection, fields, rest), Some(upgrade)) => {
                 return Ok(Answered::Switched(Switched {
@@ -181,7 +181,11 @@ impl UpstreamExchange<'_> {
     ) -> Result<(UpstreamLink, Vec<u8>), UpstreamFault> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let idle = match uses_idle {
-            true => self.own.idle.borrow_mut().take(&slot.endpoint),
+            true => {
+                let may_meet_end = self.may_meet_end(body);
+                let mut idle = self.own.idle.borrow_mut();
+                idle.take(&slot.endpoint, may_meet_end)
+            }
             false => None,
         };
         let facts = &mut self.assignment.exchange.record.upstream;
@@ -196,7 +200,7 @@ impl UpstreamExchange<'_> {
                 made
             }
         };
-        let head = self.request_head(body)?;
+        let head = self.request_head(body, began)?;
         Ok((UpstreamLink::Http1(connection), head))
     }
 
@@ -221,7 +225,7 @@ impl UpstreamExchange<'_> {
                 made
             }
         };
-        let head = self.request_head(body)?;
+        let head = self.request_head(body, began)?;
         let scheme = self.own.group.settings.servers[slot.endpoint.server].scheme();
         let stream = Http2Stream::open(place, &head, scheme, !body.is_empty())?;
         Ok((UpstreamLink::Http2(stream), Vec::new()))
@@ -276,8 +280,25 @@ impl UpstreamExchange<'_> {
         Ok(())
     }
 
+    /// Whether it does no harm that the connection ends before the response: the request may be sent once more then.
+    fn may_meet_end(&self, body: &RequestBody) -> bool {
+        let closed = Progress::NoResponse { is_written: true };
+        self.may_follow(closed, self.failed + 1, body)
+    }
+
     fn may_retry(&self, failed: &FailedTry, attempts: u32, body: &RequestBody) -> bool {
         let FailedTry { fault, progress } = *failed;
+        if fault == UpstreamFault::Body || !self.may_follow(progress, attempts, body) {
+            return false;
+        }
+        // A budget keeps retries from becoming the load that a group in trouble does not need. Where there was no
+        // connection any more, a server has had no work of the request.
+        let is_free = progress == Progress::NotConnected || self.is_stale(fault);
+        is_free || self.own.group.take_retry(telemetry::now())
+    }
+
+    /// Whether another try may follow one that came so far, by the request alone.
+    fn may_follow(&self, progress: Progress, attempts: u32, body: &RequestBody) -> bool {
         let exchange = &*self.assignment.exchange;
         let head = exchange.head();
         let settings = &self.own.group.settings;
@@ -290,13 +311,7 @@ impl UpstreamExchange<'_> {
             retries_max: settings.retries,
             statuses: &settings.retry_status,
         };
-        if fault == UpstreamFault::Body || may_retry(&case).is_err() {
-            return false;
-        }
-        // A budget keeps retries from becoming the load that a group in trouble does not need. Where there was no
-        // connection any more, a server has had no work of the request.
-        let is_free = progress == Progress::NotConnected || self.is_stale(fault);
-        is_free || self.own.group.take_retry(telemetry::now())
+        may_retry(&case).is_ok()
     }
 
     /// Whether the try has met the end of a connection that was kept.
@@ -367,8 +382,8 @@ impl UpstreamExchange<'_> {
         }
     }
 
-    /// Tells the group of a response.
-    fn report_served(&self) {
+    /// Tells the group of a response; gives the time of it.
+    fn report_served(&self) -> Stamp {
         let now = telemetry::now();
         let slot = self.slot.as_ref().expect("a try has a slot");
         let outcome = match self.full {
@@ -379,6 +394,7 @@ impl UpstreamExchange<'_> {
             },
         };
         slot.ended(now, outcome);
+        now
     }
 
     /// Tells the group of a try that failed.
@@ -415,7 +431,7 @@ impl UpstreamExchange<'_> {
     }
 
     /// The head of the request as this server gets it.
-    fn request_head(&self, body: &RequestBody) -> Result<Vec<u8>, UpstreamFault> {
+    fn request_head(&self, body: &RequestBody, now: Stamp) -> Result<Vec<u8>, UpstreamFault> {
         let exchange = &*self.assignment.exchange;
         let slot = self.slot.as_ref().expect("a try has a slot");
         let head = exchange.head();
@@ -423,7 +439,7 @@ impl UpstreamExchange<'_> {
         let route = exchange.record.route;
         let changes = self.driver.shared.request_changes.of(route);
         let id_name = self.driver.config().request_ids.header.as_deref();
-        let fields = RequestFields::of(exchange, id_name, changes, telemetry::now());
+        let fields = RequestFields::of(exchange, id_name, changes, now);
         let mut set = fields.set();
         let granted = self.granted.iter();
         set.extend(granted.map(|(name, value)| (&name[..], &value[..])));

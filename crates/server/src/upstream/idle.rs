@@ -24,11 +24,20 @@ impl IdleConnections {
         }
     }
 
-    /// A connection to this address that has not ended.
-    pub(super) fn take(&mut self, endpoint: &Arc<Endpoint>) -> Option<UpstreamConnection> {
+    /// A connection to this address that has not ended, as far as the runtime has heard: what has ended since the driver
+    /// slept last may be met by a request that may be sent once more (`may_meet_end`), and not by another one.
+    pub(super) fn take(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        may_meet_end: bool,
+    ) -> Option<UpstreamConnection> {
         let idle = self.of(endpoint)?;
         while let Some(mut connection) = idle.pop() {
-            if !connection.is_dead() {
+            let has_ended = match may_meet_end {
+                true => connection.has_news(),
+                false => connection.is_dead(),
+            };
+            if !has_ended {
                 return Some(connection);
             }
         }
