@@ -8,6 +8,7 @@ use telemetry::{Nanos, Stamp};
 use super::health::Health;
 use super::latency::Latency;
 use super::latency_by_load::LatencyByLoad;
+use super::round_trip::RoundTrip;
 use super::rules::name_hash;
 use super::slot_search::{self, Lowering, SlotSearch};
 use super::{GroupSettings, LoadReport, MemberSettings};
@@ -36,6 +37,7 @@ pub struct Member {
     pub(super) by_load: LatencyByLoad,
     pub(super) search: SlotSearch,
     report: Option<LoadReport>,
+    round_trip: RoundTrip,
     cap: Option<SlotCap>,
     /// Since when its limit grows from 1.
     pub(super) started: Option<Stamp>,
@@ -61,6 +63,7 @@ impl Member {
             by_load: LatencyByLoad::new(),
             search: SlotSearch::new(slots_max),
             report: None,
+            round_trip: RoundTrip::default(),
             cap: None,
             started: None,
             own: 0,
@@ -143,7 +146,11 @@ impl Member {
         };
         // Many times the threads is a queue of its own.
         let most = f64::from(threads) * 4.0;
-        let ahead = f64::from(threads) * rules.round_trip.0 as f64 / latency.max(1.0);
+        let way = self.round_trip.least().unwrap_or_default();
+        // What is left is the time at the server, in which as many more can be done as there are threads.
+        let there = latency - way.0 as f64;
+        let way = way.max(rules.round_trip);
+        let ahead = f64::from(threads) * way.0 as f64 / there.max(1.0);
         ahead.round().min(most) as u32
     }
 
@@ -218,6 +225,9 @@ impl Member {
     /// It told its load.
     pub(super) fn reported(&mut self, load: LoadReport) {
         self.report = Some(load);
+        if let Some(way) = load.round_trip {
+            self.round_trip.observe(way);
+        }
     }
 
     /// When its limit or its being eligible next changes by time alone, after `now`.

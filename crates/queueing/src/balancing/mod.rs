@@ -18,6 +18,7 @@ mod latency;
 mod latency_by_load;
 mod member;
 mod retry;
+mod round_trip;
 mod rules;
 mod slot_search;
 #[cfg(test)]
@@ -64,7 +65,8 @@ pub struct GroupSettings {
     pub rule: Rule,
     /// No server gets more requests at once; at least 1.
     pub slots_max: u32,
-    /// A request's way there and a response's way back: what a server does without while nothing waits at it.
+    /// The least that a request's way there and a response's way back are taken for: what a server does without while
+    /// nothing waits at it.
     pub round_trip: Nanos,
     /// How long the slots of a server that has come back take to grow from 1 to all.
     pub slow_start: Nanos,
@@ -188,4 +190,6 @@ pub struct LoadReport {
     pub threads: u32,
     /// How long requests wait there.
     pub queue: Nanos,
+    /// What this request and its response spent on their way, where the server told how long it had them.
+    pub round_trip: Option<Nanos>,
 }

@@ -348,12 +348,20 @@ impl UpstreamExchange<'_> {
             .flatten()
             .map(|secs| Nanos::from_secs(u64::from(secs)));
         if let Some(load) = told.load {
+            let facts = &self.assignment.exchange.record.upstream;
+            let round_trip = told.own.map(|own| {
+                // What the server did not have it for, up to the head of its response.
+                let there = own.queue.0.saturating_add(own.run.0);
+                let asked = facts.ttfb.0.saturating_sub(facts.connect.0);
+                Nanos(asked.saturating_sub(there))
+            });
             let slot = self.slot.as_ref().expect("a try has a slot");
             let report = LoadReport {
                 running: load.running,
                 waiting: load.waiting,
                 threads: load.threads,
                 queue: load.queue,
+                round_trip,
             };
             slot.reported(report);
         }

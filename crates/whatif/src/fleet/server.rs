@@ -61,6 +61,7 @@ impl ServerState {
             waiting: u32::try_from(self.waiting.len()).unwrap_or(u32::MAX),
             threads: self.plan.threads,
             queue: Nanos::ZERO,
+            round_trip: None,
         }
     }
 

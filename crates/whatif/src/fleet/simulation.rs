@@ -238,10 +238,15 @@ impl<'f> FleetSimulation<'f> {
         let traveller = self.requests.take(request);
         let Traveller { proxy, server, .. } = traveller;
         if self.fleet.limits == Limits::Reported {
+            // What the phases that servers report leave of the latency.
+            let load = LoadReport {
+                round_trip: Some(self.fleet.round_trip),
+                ..traveller.load
+            };
             if self.fleet.report_delay == Nanos::ZERO {
-                self.proxies[proxy].reported(server, traveller.load);
+                self.proxies[proxy].reported(server, load);
             } else {
-                let report = self.reports.put(traveller.load);
+                let report = self.reports.put(load);
                 let event = FleetEvent::Report {
                     proxy,
                     server,

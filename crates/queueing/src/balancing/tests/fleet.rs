@@ -202,6 +202,7 @@ impl Fleet {
             waiting: server.line.len() as u32,
             threads: server.kind.threads,
             queue: Nanos::ZERO,
+            round_trip: None,
         };
         server.running -= 1;
         let in_flight = self.counters.in_flight(number);

@@ -43,7 +43,7 @@ fn events(with_checks: bool) -> impl Strategy<Value = Event> {
             .prop_map(|(number, outcome)| Event::End { number, outcome }),
         2 => (0usize..6, 0u32..9, 0u32..9, 0u32..9).prop_map(|(number, running, waiting, threads)| {
             let queue = Nanos::ZERO;
-            Event::Report { number, load: LoadReport { running, waiting, threads, queue } }
+            Event::Report { number, load: LoadReport { running, waiting, threads, queue, round_trip: None } }
         }),
         1 => (0usize..6, result).prop_map(|(number, result)| Event::Check { number, result }),
         1 => (1usize..5, 0usize..3).prop_map(|(len, first)| Event::Members { len, first }),

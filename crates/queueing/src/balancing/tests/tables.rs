@@ -415,6 +415,7 @@ fn slots_follow_a_report_unless_they_are_set() {
         waiting: 1,
         threads: 4,
         queue: Nanos::ZERO,
+        round_trip: None,
     };
     (0..2).for_each(|member| case.group.reported(member, load));
     assert_eq!((case.slots(0, 0), case.slots(1, 0)), (4, 6));
@@ -429,6 +430,37 @@ fn slots_follow_a_report_unless_they_are_set() {
         },
     );
     assert_eq!(case.slots(0, 0), 256);
+}
+
+#[test]
+fn a_distant_server_gets_as_many_more_as_are_under_way() {
+    let mut case = Case::new(GroupSettings::default(), members(1, None));
+    let report = |case: &mut Case, round_trip_ms| {
+        for _ in 0..300 {
+            let load = LoadReport {
+                threads: 4,
+                round_trip: Some(Nanos::from_ms(round_trip_ms)),
+                ..LoadReport::default()
+            };
+            case.group.reported(0, load);
+        }
+    };
+    for _ in 0..3_000 {
+        let latency = Nanos::from_ms(30);
+        case.end(
+            0,
+            0,
+            Outcome::Served {
+                latency,
+                status: 200,
+            },
+        );
+    }
+    // While 10 ms of 30 are spent there, two of three requests are on their way.
+    for (way_ms, slots) in [(20, 12), (0, 4), (15, 8)] {
+        report(&mut case, way_ms);
+        assert_eq!(case.slots(0, 0), slots, "{way_ms} ms");
+    }
 }
 
 #[test]
