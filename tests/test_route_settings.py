@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,6 +169,33 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_back(serve: Callable[
         assert sum(driver["rate_limited"] for driver in drivers) == 2
         assert len(upstream.seen) == 5
     assert until(lambda: "end=refused" in "".join(server.lines))
+
+
+def test_a_rate_holds_for_all_processes_and_over_a_reload(serve: Callable[..., Milepost]) -> None:
+    with Upstream(answering(hello)) as upstream:
+        route = "path = '/slow'\nrate_limit = { rate = '1/h', burst = 5 }"
+        server = proxy(serve, upstream, route, more='processes = 2\nstatus_path = "/status"\n')
+
+        def ask(path: str) -> tuple[int, bytes]:
+            with server.connect() as client:
+                reply = client.ask("GET", path)
+                return reply.status, reply.body
+
+        def refused() -> int:
+            drivers = json.loads(ask("/status")[1])["drivers"]
+            return sum(driver["rate_limited"] for driver in drivers)
+
+        statuses = [ask("/slow")[0] for _ in range(40)]
+        assert sorted(statuses) == [200] * 5 + [429] * 35
+        # Both processes have refused some: an odd number is no number twice.
+        seen: set[int] = set()
+        assert until(lambda: bool(seen.add(refused())) or len(seen) == 2)
+        assert sum(seen) == 35
+        assert 0 not in seen
+        server.signal(signal.SIGHUP)
+        # New processes have refused nothing yet.
+        assert until(lambda: refused() == 0)
+        assert {ask("/slow")[0] for _ in range(20)} == {429}
 
 
 @pytest.fixture

@@ -4,26 +4,25 @@
 //! Made once of the configuration, shared by all drivers; asked once the route of a request is known, before its body
 //! is read. A route without such settings has no guard, and a server without guards looks at nothing.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::{fs, io};
 
 use config::failure::StartFault;
 use config::typed::{Config, ForwardAuth, RateKey, RateLimit, RouteSettings};
 use http::{BasicCredentials, HeadView};
+use ipc::stats::SharedRates;
 use ipnet::IpNet;
+use nix::time::{ClockId, clock_gettime};
 use queueing::RequestRate;
-use telemetry::{Nanos, Stamp};
+use telemetry::Nanos;
 
 use crate::blocking_pool::BlockingPool;
 use crate::exchange::Ends;
 use crate::refusal::Refusal;
-use crate::sync::lock;
 use crate::users::Users;
 
-/// Clients whose rate a route knows; 16 bytes each.
-const RATE_KEYS_MAX: usize = 65_536;
 /// Passwords that may wait for their check; more are refused, because a check is dear and its wish is not.
 const CHECKS_WAITING_MAX: usize = 64;
 
@@ -47,10 +46,13 @@ pub(crate) struct RouteGuard {
 }
 
 struct RateGuard {
-    limit: Mutex<RequestRate>,
+    rate: RequestRate,
     by: RateKey,
-    /// Clients must not choose which of them share a place.
-    hasher: RandomState,
+    /// Of all processes, also of those before a reload.
+    buckets: Arc<SharedRates>,
+    /// What tells its keys from those of other limits, and what clients cannot know: they must not choose which of them
+    /// share a place.
+    hasher: DefaultHasher,
 }
 
 /// What becomes of a request, as far as its credentials go.
@@ -75,7 +77,8 @@ impl Guards {
     ///
     /// # Errors
     /// A file that cannot be used; or there is no thread.
-    pub(crate) fn open(config: &Config) -> Result<Self, StartFault> {
+    pub(crate) fn open(config: &Config, buckets: SharedRates) -> Result<Self, StartFault> {
+        let buckets = Arc::new(buckets);
         let mut by_route = Vec::new();
         let mut forward_auths = Vec::new();
         let mut files: Vec<(&PathBuf, Arc<Users>)> = Vec::new();
@@ -95,7 +98,9 @@ impl Guards {
                 None => None,
                 Some(file) => Some(users_of(file, &mut files)?),
             };
-            let Some(guard) = RouteGuard::new(settings, users) else {
+            let rate = settings.rate_limit.as_ref();
+            let rate = rate.map(|limit| RateGuard::new(&route.name(), limit, &buckets));
+            let Some(guard) = RouteGuard::new(settings, rate, users) else {
                 continue;
             };
             let index = usize::from(index);
@@ -162,9 +167,13 @@ impl Guards {
 }
 
 impl RouteGuard {
-    fn new(settings: &RouteSettings, users: Option<Arc<Users>>) -> Option<Self> {
+    fn new(
+        settings: &RouteSettings,
+        rate: Option<RateGuard>,
+        users: Option<Arc<Users>>,
+    ) -> Option<Self> {
         let guard = Self {
-            rate: settings.rate_limit.as_ref().map(RateGuard::new),
+            rate,
             users,
             body_bytes_max: settings.body_bytes_max,
             request_timeout: settings.request_timeout,
@@ -176,8 +185,9 @@ impl RouteGuard {
     }
 
     /// Why a request comes too early, if it does.
-    pub(crate) fn too_early(&self, head: HeadView<'_>, ends: &Ends, now: Stamp) -> Option<Refusal> {
-        let wait = self.rate.as_ref()?.take(head, ends, now).err()?;
+    pub(crate) fn too_early(&self, head: HeadView<'_>, ends: &Ends) -> Option<Refusal> {
+        let rate = self.rate.as_ref()?;
+        let wait = rate.take(head, ends, now_us()).err()?;
         // Rounded up: who comes back a moment too early is refused again.
         let secs = wait.0.div_ceil(1_000_000_000).max(1);
         Some(Refusal {
@@ -203,32 +213,40 @@ impl RouteGuard {
 }
 
 impl RateGuard {
-    fn new(limit: &RateLimit) -> Self {
-        let rate = RequestRate::new(limit.interval, limit.burst, RATE_KEYS_MAX);
+    fn new(route: &str, limit: &RateLimit, buckets: &Arc<SharedRates>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (buckets.seed(), route, limit.interval, limit.burst).hash(&mut hasher);
         Self {
-            limit: Mutex::new(rate),
+            rate: RequestRate::new(limit.interval, limit.burst),
             by: limit.by.clone(),
-            hasher: RandomState::new(),
+            buckets: Arc::clone(buckets),
+            hasher,
         }
     }
 
-    fn take(&self, head: HeadView<'_>, ends: &Ends, now: Stamp) -> Result<(), Nanos> {
-        let key = match &self.by {
+    fn take(&self, head: HeadView<'_>, ends: &Ends, now_us: u64) -> Result<(), Nanos> {
+        let mut hasher = self.hasher.clone();
+        match &self.by {
             RateKey::Client {
                 prefix_v4,
                 prefix_v6,
-            } => self
-                .hasher
-                .hash_one(network(ends, (*prefix_v4, *prefix_v6))),
+            } => network(ends, (*prefix_v4, *prefix_v6)).hash(&mut hasher),
             RateKey::Header(name) => {
                 let is_its =
                     |(field, _): &(&[u8], &[u8])| field.eq_ignore_ascii_case(name.as_bytes());
                 let value = head.headers().find(is_its).map(|(_, value)| value);
-                self.hasher.hash_one(value)
+                value.hash(&mut hasher);
             }
-        };
-        lock(&self.limit).take(key, now)
+        }
+        let take = |full_at_us| self.rate.take(full_at_us, now_us);
+        self.buckets.take(hasher.finish(), now_us, take)
     }
+}
+
+/// The present on the clock that processes share.
+fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("the machine has this clock");
+    (now.tv_sec() as u64) * 1_000_000 + (now.tv_nsec() as u64) / 1_000
 }
 
 /// The network that a client belongs to; clients on unix sockets have none, and count together.
@@ -272,6 +290,10 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
+    fn buckets() -> SharedRates {
+        SharedRates::private().expect("there is memory")
+    }
+
     fn guard(by: RateKey) -> RouteGuard {
         let settings = RouteSettings {
             rate_limit: Some(RateLimit {
@@ -281,7 +303,10 @@ mod tests {
             }),
             ..RouteSettings::default()
         };
-        RouteGuard::new(&settings, None).expect("there is a limit")
+        let buckets = Arc::new(buckets());
+        let limit = settings.rate_limit.as_ref();
+        let rate = limit.map(|limit| RateGuard::new("/api", limit, &buckets));
+        RouteGuard::new(&settings, rate, None).expect("there is a limit")
     }
 
     /// Requests with their clients one after the other, and the seconds of their `Retry-After`; 0: they pass.
@@ -289,9 +314,7 @@ mod tests {
         let guard = guard(by);
         for (client, header, expect) in requests {
             let request = format!("GET h/ {header}");
-            let refusal = with_head(&request, |head| {
-                guard.too_early(head, &ends(client), Stamp(1_000 * SECOND))
-            });
+            let refusal = with_head(&request, |head| guard.too_early(head, &ends(client)));
             let found = refusal.and_then(|refusal| refusal.retry_after_secs);
             assert_eq!(found.unwrap_or(0), *expect, "{client} {header}");
             assert!(refusal.is_none_or(|refusal| refusal.status == 429));
@@ -340,7 +363,7 @@ mod tests {
             strips_path: true,
             ..RouteSettings::default()
         };
-        assert!(RouteGuard::new(&settings, None).is_none());
+        assert!(RouteGuard::new(&settings, None, None).is_none());
         let config = Config {
             routes: vec![config::typed::Route {
                 settings,
@@ -348,7 +371,7 @@ mod tests {
             }],
             ..Config::default()
         };
-        let guards = Guards::open(&config).expect("nothing to open");
+        let guards = Guards::open(&config, buckets()).expect("nothing to open");
         assert!(guards.by_route.is_empty() && guards.checkers.is_empty());
         assert_eq!(guards.body_bytes_max(2, 7), 7);
         assert_eq!(guards.request_timeout(2, Some(Nanos(7))), Some(Nanos(7)));
@@ -367,7 +390,9 @@ mod tests {
             }],
             ..Config::default()
         };
-        let fault = Guards::open(&config).err().expect("it is not served");
+        let fault = Guards::open(&config, buckets())
+            .err()
+            .expect("it is not served");
         assert_eq!(
             fault.to_string(),
             "route `/`: `forward_auth` is for routes to upstreams"
@@ -390,7 +415,7 @@ mod tests {
             routes: vec![of("/a", RouteSettings::default()), of("/b", settings)],
             ..Config::default()
         };
-        let guards = Guards::open(&config).expect("nothing to open");
+        let guards = Guards::open(&config, buckets()).expect("nothing to open");
         let bounds = |route| {
             let timeout = guards.request_timeout(route, Some(Nanos(7)));
             (guards.body_bytes_max(route, 7), timeout)

@@ -31,7 +31,7 @@ use crate::pool::{self, LoopWorker, Pool, RunnableLoop};
 use config::failure::StartFault;
 use config::failure::plain;
 use config::typed::Config;
-use ipc::stats::{Shape, SharedSlots, Stats};
+use ipc::stats::{Shape, SharedRates, SharedSlots, Stats};
 
 use lifecycle::Lifecycle;
 use opening::OpenedParts;
@@ -123,7 +123,7 @@ impl Server {
             files,
             pages: Arc::new(Pages::open(&config.error_pages)?),
             tls: certificates::open(&config, handed.as_ref())?,
-            guards: Arc::new(Guards::open(&config)?),
+            guards: Arc::new(Guards::open(&config, rates(link.as_ref())?)?),
             stats: Arc::new(counters(&config, link.as_ref())?),
             slots: Arc::new(slots(link.as_ref())?),
             config,
@@ -262,6 +262,12 @@ fn counters(config: &Config, link: Option<&SupervisorLink>) -> Result<Stats, Sta
 fn slots(link: Option<&SupervisorLink>) -> Result<SharedSlots, StartFault> {
     let slots = link.map_or_else(SharedSlots::private, SupervisorLink::slots);
     slots.map_err(|error| start_fault("cannot share counters", &error))
+}
+
+/// When clients may ask again: for all processes, or this one alone.
+fn rates(link: Option<&SupervisorLink>) -> Result<SharedRates, StartFault> {
+    let rates = link.map_or_else(SharedRates::private, SupervisorLink::rates);
+    rates.map_err(|error| start_fault("cannot share counters", &error))
 }
 
 /// Signals that a server may handle.

@@ -205,7 +205,6 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
         "blocking_pool",
         "a password takes a tenth of a second to check",
     ),
-    ("guards", "sync", "one way to lock"),
     ("users", "sync", "one way to lock"),
     (
         "response",

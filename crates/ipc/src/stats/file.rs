@@ -13,12 +13,16 @@ use os::invariant;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
+use super::rates::RATES_BYTES;
 use super::segment::{self, Layout};
 use super::slots::{ROWS, SLOTS_BYTES, SharedSlots};
 use super::{Segment, Shape, View};
 
 /// Its name among the descriptors of a process (`/proc/PID/fd`).
 const NAME: &str = "milepost-counters";
+
+/// What all processes share, in front of the segments.
+const SHARED_BYTES: u64 = SLOTS_BYTES + RATES_BYTES;
 
 /// The file of all counters.
 #[derive(Debug)]
@@ -37,7 +41,7 @@ impl CounterFile {
         // Nobody can change this any more either.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
         let file = File::from(file);
-        file.set_len(SLOTS_BYTES)?;
+        file.set_len(SHARED_BYTES)?;
         Ok(CounterFile {
             file,
             live: BTreeMap::new(),
@@ -133,7 +137,7 @@ impl CounterFile {
 
     /// Where the first gap is that has room for so much.
     fn gap(&self, bytes: u64) -> u64 {
-        let mut end = SLOTS_BYTES;
+        let mut end = SHARED_BYTES;
         for (&offset, &length) in &self.live {
             invariant!(end <= offset, "two segments of the counters overlap");
             // The first that is large enough: segments of one configuration have one size, and fill the gap of each
@@ -154,7 +158,7 @@ impl CounterFile {
     fn is_free(&self, segment: &Segment) -> bool {
         let before = self.live.range(..=segment.offset).next_back();
         let after = self.live.range(segment.offset..).next();
-        segment.offset >= SLOTS_BYTES
+        segment.offset >= SHARED_BYTES
             && before.is_none_or(|(&offset, &bytes)| offset + bytes <= segment.offset)
             && after.is_none_or(|(&offset, _)| segment.end().is_some_and(|end| end <= offset))
     }

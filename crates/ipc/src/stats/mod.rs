@@ -8,6 +8,7 @@
 mod placeable;
 
 mod file;
+mod rates;
 mod segment;
 mod slots;
 
@@ -21,6 +22,7 @@ use os::Mapping;
 use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats, StatsSnapshot};
 
 pub use file::CounterFile;
+pub use rates::SharedRates;
 pub use segment::{Segment, Shape};
 pub use slots::SharedSlots;
 

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use os::Placeable;
 use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats};
 
+use super::rates::RateWord;
 use super::slots::SlotColumn;
 
 /// Counters that lie in mapped memory.
@@ -29,3 +30,5 @@ unsafe impl Placeable for Placed<EventLoopStats> {}
 unsafe impl Placeable for Placed<RouteStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for SlotColumn {}
+// SAFETY: as above.
+unsafe impl Placeable for RateWord {}

@@ -338,7 +338,7 @@ impl Connection {
         let disposition = driver.shared.service.dispatch(head, &ends);
         record.route = disposition.route;
         if let Some(guard) = driver.shared.guards.of(disposition.route)
-            && let Some(begun) = self.guarded(guard, request, &ends, look, now)
+            && let Some(begun) = self.guarded(guard, request, &ends, look)
         {
             return begun;
         }
@@ -391,12 +391,11 @@ impl Connection {
         request: &mut ReceivedRequest<'_>,
         ends: &Ends,
         look: Look,
-        now: Stamp,
     ) -> Option<Begun> {
         let driver = &self.driver;
         // A request counts once, and before its password does: guesses come as seldom as requests.
         if look == Look::First
-            && let Some(refusal) = guard.too_early(request.head, ends, now)
+            && let Some(refusal) = guard.too_early(request.head, ends)
         {
             driver.stats().rate_limited.add();
             return Some(Begun::Respond(self.refuse(request, refusal)));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
 use config::failure::StartFault;
 use ipc::payload;
-use ipc::stats::{Shape, SharedSlots, Stats};
+use ipc::stats::{Shape, SharedRates, SharedSlots, Stats};
 use ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
 
 /// The link of a server to its supervisor.
@@ -45,6 +45,14 @@ impl SupervisorLink {
             (Some(file), Some(row)) => SharedSlots::shared(file.as_fd(), row),
             // More processes than there are rows: this one counts alone.
             _ => SharedSlots::private(),
+        }
+    }
+
+    /// When clients may ask again, for all processes.
+    pub(super) fn rates(&self) -> io::Result<SharedRates> {
+        match &self.counters {
+            Some(file) => SharedRates::shared(file.as_fd()),
+            None => SharedRates::private(),
         }
     }
 
