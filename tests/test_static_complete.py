@@ -502,7 +502,7 @@ def own_page(reply: Reply, status: int) -> bool:
 
 def test_pages_keep_the_status_of_what_they_dress(server: Milepost, client: Client) -> None:
     assert own_page(client.ask("GET", "/static/missing"), 404)
-    assert own_page(client.ask("GET", "/static/../x"), 404)
+    assert own_page(client.ask("GET", "/static/none/../missing"), 404)
     bare = client.ask("HEAD", "/static/missing")
     assert (bare.status, bare.header("content-length")) == (
         404,

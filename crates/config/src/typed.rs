@@ -63,8 +63,8 @@ pub use processes::{
 };
 pub use proxies::{PeerSet, Proxies, UnixPeers};
 pub use routes::{
-    FieldChanges, FieldTemplate, ForwardAuth, RateKey, RateLimit, RequestFact, Route,
-    RouteSettings, RouteTarget, TemplatePart,
+    FieldChanges, FieldTemplate, ForwardAuth, RATE_FILL_MAX, RateKey, RateLimit, RequestFact,
+    Route, RouteSettings, RouteTarget, TemplatePart,
 };
 pub use tls::{
     ClientAuth, ClientDemand, Hsts, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use config::failure::StartFault;
-use config::typed::{Config, ForwardAuth, RateKey, RateLimit, RouteSettings};
+use config::typed::{Config, ForwardAuth, RateKey, RateLimit, Route, RouteSettings};
 use http::{BasicCredentials, HeadView};
 use ipc::stats::SharedRates;
 use ipnet::IpNet;
@@ -99,7 +99,7 @@ impl Guards {
                 Some(file) => Some(users_of(file, &mut files)?),
             };
             let rate = settings.rate_limit.as_ref();
-            let rate = rate.map(|limit| RateGuard::new(&route.name(), limit, &buckets));
+            let rate = rate.map(|limit| RateGuard::new(route, limit, &buckets));
             let Some(guard) = RouteGuard::new(settings, rate, users) else {
                 continue;
             };
@@ -213,9 +213,12 @@ impl RouteGuard {
 }
 
 impl RateGuard {
-    fn new(route: &str, limit: &RateLimit, buckets: &Arc<SharedRates>) -> Self {
+    fn new(route: &Route, limit: &RateLimit, buckets: &Arc<SharedRates>) -> Self {
         let mut hasher = DefaultHasher::new();
-        (buckets.seed(), route, limit.interval, limit.burst).hash(&mut hasher);
+        buckets.seed().hash(&mut hasher);
+        // All that tells routes apart: each has buckets of its own, and after a reload the same ones.
+        (&route.host, &route.path, &route.methods).hash(&mut hasher);
+        (&route.header, &route.from, limit.interval, limit.burst).hash(&mut hasher);
         Self {
             rate: RequestRate::new(limit.interval, limit.burst),
             by: limit.by.clone(),
@@ -305,7 +308,8 @@ mod tests {
         };
         let buckets = Arc::new(buckets());
         let limit = settings.rate_limit.as_ref();
-        let rate = limit.map(|limit| RateGuard::new("/api", limit, &buckets));
+        let rate =
+            limit.map(|limit| RateGuard::new(&config::typed::Route::default(), limit, &buckets));
         RouteGuard::new(&settings, rate, None).expect("there is a limit")
     }
 

@@ -36,7 +36,7 @@ use ipc::stats::{CounterFile, Segment};
 use ipc::{Channel, Role};
 
 /// The form of what is handed over; another one is refused before anything has happened.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 /// Time that the new program has to say that it can take over.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 

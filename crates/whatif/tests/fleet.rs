@@ -104,15 +104,13 @@ fn a_server_that_stands_still_holds_few() {
 }
 
 #[test]
-fn a_proxy_does_not_know_the_way_to_its_servers() {
+fn a_proxy_learns_the_way_to_its_servers() {
     let mut far = fleet(1, 4, Balance::By(Rule::Queue), Limits::Reported);
     far.round_trip = RUN;
-    // Four requests at a time of two run times each are less than come.
+    // Four requests at a time of two run times each would be less than come.
     let found = run(&far, 0.6, 10_000);
-    assert!(
-        found.total.value_at_quantile(0.5) > 1_000_000_000,
-        "{found:?}"
-    );
+    let median = found.total.value_at_quantile(0.5);
+    assert!(median < 3 * RUN.0, "{found:?}");
 }
 
 proptest! {

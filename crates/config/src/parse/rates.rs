@@ -6,7 +6,7 @@ use telemetry::Nanos;
 use super::{Hint, hinted, is_token, value};
 use crate::options_table::{HOUR, SECOND};
 use crate::tables::{Contradiction, Structure, keys};
-use crate::typed::{RateKey, RateLimit};
+use crate::typed::{RATE_FILL_MAX, RateKey, RateLimit};
 
 /// Leading bits of addresses that tell clients apart, as `client_prefix_v4` and `client_prefix_v6` have them.
 const PREFIX_V4: u8 = 32;
@@ -53,6 +53,15 @@ pub(crate) enum CountedBy {
 
 impl Structure for RateLimitTable {
     fn contradiction(&self) -> Option<Contradiction> {
+        let RequestRate { count, time } = self.rate;
+        let fills = u64::from(self.burst.unwrap_or(1)).saturating_mul(time.0 / count);
+        if fills > RATE_FILL_MAX.0 {
+            return Some(Contradiction {
+                key: "burst",
+                cause: "it would take more than 30 days until so many may come again".to_owned(),
+                hint: "lower it, or raise `rate`".to_owned(),
+            });
+        }
         let key = match (self.prefix_v4, self.prefix_v6) {
             (Some(_), _) => "prefix_v4",
             (None, Some(_)) => "prefix_v6",

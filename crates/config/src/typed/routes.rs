@@ -26,6 +26,9 @@ pub struct Route {
     pub settings: RouteSettings,
 }
 
+/// Longest time in which the whole burst of a rate limit comes again.
+pub const RATE_FILL_MAX: Nanos = Nanos::from_secs(30 * 86_400);
+
 /// What answers the requests of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteTarget {

@@ -4,7 +4,8 @@
 //! A bucket is one number, which whoever takes a token replaces at once: a process that ends in between leaves nothing
 //! half done, and nothing here waits. Keys are chosen by clients, so their number has a bound: each has a few places that
 //! it may be in, and a new one takes that of the bucket that is full first. Whoever floods the table with keys so gives
-//! the oldest of them their burst again, and nothing else.
+//! the oldest of them their burst again, and nothing else. Two processes that meet the same new key in one moment may put
+//! it in two places, and give its burst twice.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -23,6 +24,8 @@ const SETS: usize = 8192;
 /// tell its key from others of the set.
 const TIME_BITS: u32 = 44;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+/// No bucket takes longer to fill, which the configuration sees to: one that seems to was full long ago.
+const AHEAD_MAX_US: u64 = config::typed::RATE_FILL_MAX.0 / 1_000;
 /// The number of the seed, and then the buckets.
 pub(super) const RATES_BYTES: u64 = ALIGN_BYTES + (SETS * WAYS * size_of::<RateWord>()) as u64;
 
@@ -117,8 +120,10 @@ impl SharedRates {
 /// How long after `now_us` a bucket is full; 0: it is.
 fn ahead(word: u64, now_us: u64) -> u64 {
     let ahead = (word & TIME_MASK).wrapping_sub(now_us) & TIME_MASK;
-    // Half of the circle lies behind.
-    if ahead > TIME_MASK / 2 { 0 } else { ahead }
+    match word == 0 || ahead > AHEAD_MAX_US {
+        true => 0,
+        false => ahead,
+    }
 }
 
 fn bytes() -> io::Result<usize> {
@@ -170,6 +175,23 @@ mod tests {
         assert_eq!(take(&rates, 1 << 50, end), Err(1_000));
         assert_eq!(take(&rates, 1 << 50, end + 1_000), Ok(()));
         assert_eq!(take(&rates, 1 << 50, end + 1_000), Err(1_000));
+    }
+
+    #[test]
+    fn clients_of_one_set_are_told_apart_however_long_the_machine_runs() {
+        const DAY_US: u64 = 86_400_000_000;
+        for days in [0, 1, 40, 101, 102, 150, 203, 204, 310] {
+            let rates = SharedRates::private().unwrap();
+            let now_us = days * DAY_US + 1;
+            let mut taken = [0; 2];
+            for _ in 0..100 {
+                for (client, taken) in taken.iter_mut().enumerate() {
+                    let key = (client as u64 + 1) << TIME_BITS;
+                    *taken += usize::from(take(&rates, key, now_us).is_ok());
+                }
+            }
+            assert_eq!(taken, [3, 3], "after {days} days");
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn refusals_and_shares_have_labels_and_units() {
     );
     has(&text, "milepost_pool_gil_wait_ratio{pool=\"default\"} 0.25");
     has(&text, "# UNIT milepost_pool_gil_wait_ratio ratio");
-    has(&text, "# HELP milepost_pool_threads Threads that there are");
+    has(&text, "# HELP milepost_pool_threads Threads");
 }
 
 #[test]
