@@ -139,29 +139,35 @@ impl Histogram {
     /// for an exact sum, and a store when it is an extreme. Of nothing, as most phases of a cached file are, one.
     #[inline]
     pub fn record(&self, span: Nanos) {
-        self.counts[bucket_of(span.0)].fetch_add(1, Ordering::Relaxed);
-        // A plain load first: `fetch_max` is a compare-and-swap loop on x86, extremes are rare.
+        // The extremes first: a count lies between them, whenever it is read. A plain load before: `fetch_max` is a
+        // compare-and-swap loop on x86, extremes are rare.
         if span.0 < u64::MAX - self.min_from_top.load(Ordering::Relaxed) {
             let from_top = u64::MAX - span.0;
             self.min_from_top.fetch_max(from_top, Ordering::Relaxed);
         }
-        if span.0 == 0 {
-            return;
+        if span.0 > 0 {
+            if span.0 > self.max.load(Ordering::Relaxed) {
+                self.max.fetch_max(span.0, Ordering::Relaxed);
+            }
+            self.sum.fetch_add(span.0, Ordering::Relaxed);
         }
-        self.sum.fetch_add(span.0, Ordering::Relaxed);
-        if span.0 > self.max.load(Ordering::Relaxed) {
-            self.max.fetch_max(span.0, Ordering::Relaxed);
-        }
+        self.counts[bucket_of(span.0)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// What has been recorded until now. Whoever records may be within a record, or have died there.
     pub fn snapshot(&self) -> Snapshot {
-        let counts = self.counts.iter().enumerate();
+        let min = u64::MAX - self.min_from_top.load(Ordering::Relaxed);
+        let max = self.max.load(Ordering::Relaxed);
+        // Between the extremes alone, because thousands of these are read at once: no count lies outside.
+        let (first, last) = (bucket_of(min), bucket_of(max));
+        let found = self.counts.get(first..=last).unwrap_or_default();
+        let counts = found.iter().map(|count| count.load(Ordering::Relaxed));
         Snapshot::of(
-            counts.map(|(bucket, count)| (bucket, count.load(Ordering::Relaxed))),
+            first,
+            counts.collect(),
             Nanos(self.sum.load(Ordering::Relaxed)),
-            Nanos(u64::MAX - self.min_from_top.load(Ordering::Relaxed)),
-            Nanos(self.max.load(Ordering::Relaxed)),
+            Nanos(min),
+            Nanos(max),
         )
     }
 }
@@ -173,9 +179,12 @@ impl Default for Histogram {
 }
 
 /// A distribution at rest. Quantiles are within 1.6 % (up to 73 minutes), all else is exact.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
-    counts: Box<[u64; BUCKETS_LEN]>,
+    /// Number of the bucket that `counts` begins with.
+    first: usize,
+    /// Of the buckets from there on; the others are empty.
+    counts: Vec<u64>,
     len: u64,
     sum: u64,
     min: u64,
@@ -191,45 +200,55 @@ impl Snapshot {
         min: Nanos,
         max: Nanos,
     ) -> Option<Snapshot> {
-        let counts = counts.iter().map(|&(bucket, count)| (bucket.into(), count));
-        let mut known = counts.clone();
-        known
-            .all(|(bucket, _): (usize, u64)| bucket < BUCKETS_LEN)
-            .then(|| Snapshot::of(counts, sum, min, max))
+        let mut all = vec![0_u64; BUCKETS_LEN];
+        for &(bucket, count) in counts {
+            let known = all.get_mut(usize::from(bucket))?;
+            *known = known.saturating_add(count);
+        }
+        Some(Snapshot::of(0, all, sum, min, max))
     }
 
     /// Distributions come from memory that others write, so nothing here may fail on any number.
-    fn of(
-        found: impl Iterator<Item = (usize, u64)>,
-        sum: Nanos,
-        min: Nanos,
-        max: Nanos,
-    ) -> Snapshot {
-        let mut counts = boxed();
-        let mut len = 0_u64;
-        for (bucket, count) in found {
-            counts[bucket] = counts[bucket].saturating_add(count);
-            len = len.saturating_add(count);
-        }
+    fn of(first: usize, counts: Vec<u64>, sum: Nanos, min: Nanos, max: Nanos) -> Snapshot {
+        let len = counts.iter().copied().fold(0, u64::saturating_add);
         if len == 0 {
             return Snapshot::default();
         }
         Snapshot {
+            first,
             counts,
             len,
             sum: sum.0,
-            // A record is counted before its extremes are known.
+            // Each extreme is written by itself.
             min: min.0.min(max.0),
             max: max.0,
         }
     }
 
+    /// Each bucket with its count, those that are not empty among them.
+    fn numbered(&self) -> impl Iterator<Item = (usize, u64)> {
+        (self.first..).zip(self.counts.iter().copied())
+    }
+
+    /// Makes room for all buckets from `first` up to `end`.
+    fn cover(&mut self, first: usize, end: usize) {
+        if self.counts.is_empty() {
+            self.first = first;
+        }
+        if let Some(missing) = self.first.checked_sub(first).filter(|missing| *missing > 0) {
+            self.counts.splice(..0, std::iter::repeat_n(0, missing));
+            self.first = first;
+        }
+        if end > self.first + self.counts.len() {
+            self.counts.resize(end - self.first, 0);
+        }
+    }
+
     /// The numbers of the buckets that are not empty, and their counts.
     pub fn counts(&self) -> impl Iterator<Item = (u16, u64)> {
-        let counts = (0_u16..).zip(self.counts.iter());
-        counts
-            .filter(|&(_, &count)| count > 0)
-            .map(|(bucket, &count)| (bucket, count))
+        let counts = self.numbered().filter(|&(_, count)| count > 0);
+        // There are fewer buckets than this holds.
+        counts.map(|(bucket, count)| (bucket as u16, count))
     }
 
     /// The number of durations.
@@ -279,7 +298,7 @@ impl Snapshot {
             return self.max();
         }
         let mut passed = 0;
-        for (bucket, &count) in self.counts.iter().enumerate() {
+        for (bucket, count) in self.numbered() {
             passed = u64::saturating_add(passed, count);
             // The middle of a bucket may lie outside of what was recorded: the exact extremes bound it.
             if passed >= rank {
@@ -292,6 +311,10 @@ impl Snapshot {
     /// Counts one duration, for a distribution that one thread fills: no atomic operation.
     #[inline]
     pub fn record(&mut self, span: Nanos) {
+        if self.counts.len() < BUCKETS_LEN {
+            // At the first one: all later ones find their bucket at once.
+            self.cover(0, BUCKETS_LEN);
+        }
         self.counts[bucket_of(span.0)] += 1;
         self.len += 1;
         self.sum = self.sum.wrapping_add(span.0);
@@ -301,10 +324,8 @@ impl Snapshot {
 
     /// The buckets that are not empty: the middle of each, and its count; the shortest first.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
-        let counts = self.counts.iter().enumerate();
-        counts
-            .filter(|&(_, &count)| count > 0)
-            .map(|(bucket, &count)| (Nanos(middle_of(bucket)), count))
+        let counts = self.numbered().filter(|&(_, count)| count > 0);
+        counts.map(|(bucket, count)| (Nanos(middle_of(bucket)), count))
     }
 
     /// For each of these bounds, which grow, the number of durations up to it: within the width of a bucket.
@@ -322,12 +343,17 @@ impl Snapshot {
 
     /// Adds another distribution to this one. Merge these, never their quantiles.
     pub fn merge(&mut self, other: &Snapshot) {
-        for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
+        if other.is_empty() {
+            return;
+        }
+        self.cover(other.first, other.first + other.counts.len());
+        let ours = &mut self.counts[other.first - self.first..];
+        for (count, more) in ours.iter_mut().zip(&other.counts) {
             *count = count.saturating_add(*more);
         }
         self.len = self.len.saturating_add(other.len);
-        // An empty one has the greatest number for its minimum, so that it changes nothing here.
         self.sum = self.sum.wrapping_add(other.sum);
+        // An empty one has the greatest number for its minimum.
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -336,7 +362,8 @@ impl Snapshot {
 impl Default for Snapshot {
     fn default() -> Snapshot {
         Snapshot {
-            counts: boxed(),
+            first: 0,
+            counts: Vec::new(),
             len: 0,
             sum: 0,
             min: u64::MAX,
@@ -345,11 +372,15 @@ impl Default for Snapshot {
     }
 }
 
-/// On the heap from the start: an array of 9,728 bytes does not belong on a stack.
-fn boxed() -> Box<[u64; BUCKETS_LEN]> {
-    let counts = vec![0; BUCKETS_LEN];
-    counts.try_into().expect("it was made with this length")
+impl PartialEq for Snapshot {
+    /// Whatever range of buckets each of them has.
+    fn eq(&self, other: &Snapshot) -> bool {
+        let figures = |one: &Snapshot| (one.len, one.sum, one.min, one.max);
+        figures(self) == figures(other) && self.counts().eq(other.counts())
+    }
 }
+
+impl Eq for Snapshot {}
 
 #[inline]
 fn bucket_of(ns: u64) -> usize {

@@ -53,14 +53,38 @@ pub struct MetricWriter {
     kind: MetricKind,
 }
 
-/// Upper bounds of the buckets of a request's whole duration, by OpenTelemetry's HTTP conventions, in microseconds.
-const DURATION_BOUNDS_US: [u64; 14] = [
-    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000,
-    2_500_000, 5_000_000, 7_500_000, 10_000_000,
+/// Upper bounds of buckets: in microseconds, and as text in seconds.
+type Bounds = [(u64, &'static str)];
+
+/// Those of a request's whole duration, by OpenTelemetry's HTTP conventions.
+const DURATION_BOUNDS: &Bounds = &[
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (75_000, "0.075"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (500_000, "0.5"),
+    (750_000, "0.75"),
+    (1_000_000, "1"),
+    (2_500_000, "2.5"),
+    (5_000_000, "5"),
+    (7_500_000, "7.5"),
+    (10_000_000, "10"),
 ];
 /// Those of phases, some of which are shorter by far.
-const PHASE_BOUNDS_US: [u64; 10] = [
-    100, 1_000, 5_000, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000,
+const PHASE_BOUNDS: &Bounds = &[
+    (100, "0.0001"),
+    (1_000, "0.001"),
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (1_000_000, "1"),
+    (2_500_000, "2.5"),
+    (10_000_000, "10"),
 ];
 
 impl Exposition {
@@ -140,13 +164,22 @@ impl MetricWriter {
     }
 
     /// A distribution of the family.
-    fn histogram(&mut self, labels: &[(&str, &str)], seen: &HistogramSnapshot, bounds_us: &[u64]) {
-        let bounds = bounds_us.iter().map(|&us| Nanos::from_us(us));
-        let counts = seen.counts_up_to(bounds.clone());
-        let bounds = bounds.map(|bound| bound.as_secs_f64().to_string());
-        let bounds = bounds.chain(["+Inf".to_owned()]);
-        for (bound, count) in bounds.zip(counts.into_iter().chain([seen.len()])) {
-            self.one("_bucket", &[labels, &[("le", &*bound)]].concat(), count);
+    fn histogram(&mut self, labels: &[(&str, &str)], seen: &HistogramSnapshot, bounds: &Bounds) {
+        let counts = seen.counts_up_to(bounds.iter().map(|(us, _)| Nanos::from_us(*us)));
+        let counts = counts.into_iter().chain([seen.len()]);
+        let bounds = bounds.iter().map(|(_, text)| *text).chain(["+Inf"]);
+        // There are many of these lines, and what they begin with is the same.
+        let mut start = String::new();
+        start.push_str(&self.family);
+        start.push_str("_bucket{");
+        for (name, value) in labels {
+            push_pair(&mut start, name, value);
+            start.push(',');
+        }
+        for (bound, count) in bounds.zip(counts) {
+            self.text.push_str(&start);
+            push_pair(&mut self.text, "le", bound);
+            self.line(format_args!("}} {count}\n"));
         }
         self.one("_sum", labels, seen.sum().as_secs_f64());
         self.one("_count", labels, seen.len());
@@ -157,10 +190,7 @@ impl MetricWriter {
         self.text.push_str(suffix);
         for (index, (name, value)) in labels.iter().enumerate() {
             self.text.push(if index == 0 { '{' } else { ',' });
-            self.text.push_str(name);
-            self.text.push_str("=\"");
-            push_label(&mut self.text, value);
-            self.text.push('"');
+            push_pair(&mut self.text, name, value);
         }
         if !labels.is_empty() {
             self.text.push('}');
@@ -217,9 +247,9 @@ impl MetricWriter {
         }
     }
 
-    /// A family with one label, whose values are the names of `numbers`.
-    fn by_name(&mut self, label: &str, numbers: impl IntoIterator<Item = (&'static str, u64)>) {
-        for (name, number) in numbers {
+    /// The samples of a family with one label, which has these values.
+    fn by_name<const N: usize>(&mut self, label: &str, names: [&str; N], numbers: [u64; N]) {
+        for (name, number) in names.into_iter().zip(numbers) {
             self.sample(&[(label, name)], number);
         }
     }
@@ -246,7 +276,7 @@ impl StatsSnapshot {
         );
         for (name, route) in routes() {
             let total = &route.seconds.total.0;
-            writer.histogram(&[("http_route", name)], total, &DURATION_BOUNDS_US);
+            writer.histogram(&[("http_route", name)], total, DURATION_BOUNDS);
         }
         writer.family(
             "milepost_request_phase_seconds",
@@ -260,7 +290,7 @@ impl StatsSnapshot {
                 .into_iter()
                 .filter(|(_, seen)| !seen.is_empty())
             {
-                writer.histogram(&[("route", name), ("phase", phase)], seen, &PHASE_BOUNDS_US);
+                writer.histogram(&[("route", name), ("phase", phase)], seen, PHASE_BOUNDS);
             }
         }
         writer.family(
@@ -331,16 +361,13 @@ impl StatsSnapshot {
             MetricKind::Counter,
             "Connections that a deadline ended, by what they were at",
         );
-        writer.by_name("at", names(TimeoutCounts::NAMES, all.timeouts.values()));
+        writer.by_name("at", TimeoutCounts::NAMES, all.timeouts.values());
         writer.family(
             "milepost_connections",
             MetricKind::Gauge,
             "Open connections by what they are doing, a few hundred milliseconds ago",
         );
-        writer.by_name(
-            "state",
-            names(ConnectionCounts::NAMES, all.connections.values()),
-        );
+        writer.by_name("state", ConnectionCounts::NAMES, all.connections.values());
         writer.family(
             "milepost_connections_open",
             MetricKind::Gauge,
@@ -348,13 +375,6 @@ impl StatsSnapshot {
         );
         writer.sample(&[], all.open);
     }
-}
-
-fn names<const N: usize>(
-    names: &'static [(&'static str, &'static str)],
-    numbers: [u64; N],
-) -> impl Iterator<Item = (&'static str, u64)> {
-    names.iter().map(|(name, _)| *name).zip(numbers)
 }
 
 /// The name of a number in the unit that metrics have, and how many of its own units one of these is.
@@ -368,8 +388,10 @@ fn in_base_units(name: &str) -> (String, f64) {
     (name.to_owned(), 1.0)
 }
 
-/// The value of a label, with what both formats escape.
-fn push_label(text: &mut String, value: &str) {
+/// A label, with what both formats escape in its value.
+fn push_pair(text: &mut String, name: &str, value: &str) {
+    text.push_str(name);
+    text.push_str("=\"");
     for character in value.chars() {
         match character {
             '\\' => text.push_str("\\\\"),
@@ -378,6 +400,7 @@ fn push_label(text: &mut String, value: &str) {
             other => text.push(other),
         }
     }
+    text.push('"');
 }
 
 /// A doc comment as the text of a HELP line.

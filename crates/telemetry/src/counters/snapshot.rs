@@ -135,15 +135,20 @@ impl StatsSnapshot {
     /// Adds what others have counted: drivers of the same number, pools and routes of the same name. Gauges are
     /// added too: of processes that have ended, use [`StatsSnapshot::without_gauges`].
     pub fn add(&mut self, other: &StatsSnapshot) {
-        let key = |driver: &DriverSnapshot| driver.driver;
-        add_each(&mut self.drivers, &other.drivers, key, DriverSnapshot::add);
-        let key = |pool: &PoolSnapshot| pool.name.clone();
-        add_each(&mut self.pools, &other.pools, key, |ours, theirs| {
+        let is_same = |ours: &DriverSnapshot, theirs: &DriverSnapshot| ours.driver == theirs.driver;
+        add_each(
+            &mut self.drivers,
+            &other.drivers,
+            is_same,
+            DriverSnapshot::add,
+        );
+        let is_same = |ours: &PoolSnapshot, theirs: &PoolSnapshot| ours.name == theirs.name;
+        add_each(&mut self.pools, &other.pools, is_same, |ours, theirs| {
             ours.figures.add(&theirs.figures);
         });
         self.event_loop.add(&other.event_loop);
-        let key = |route: &RouteSnapshot| route.route.clone();
-        add_each(&mut self.routes, &other.routes, key, RouteSnapshot::add);
+        let is_same = |ours: &RouteSnapshot, theirs: &RouteSnapshot| ours.route == theirs.route;
+        add_each(&mut self.routes, &other.routes, is_same, RouteSnapshot::add);
     }
 
     /// Without what was only true at one time: of a process that has died, nothing of that is left.
@@ -242,16 +247,22 @@ impl StatsSnapshot {
     }
 }
 
-/// Adds each to its partner of the same key, or beside the others where it has none.
-fn add_each<T: Clone, K: PartialEq>(
+/// Adds each to the one that is the same thing, or beside the others where there is none.
+fn add_each<T: Clone>(
     ours: &mut Vec<T>,
     theirs: &[T],
-    key: impl Fn(&T) -> K,
+    is_same: impl Fn(&T, &T) -> bool,
     add: impl Fn(&mut T, &T),
 ) {
-    for one in theirs {
-        match ours.iter_mut().find(|ours| key(ours) == key(one)) {
-            Some(ours) => add(ours, one),
+    for (index, one) in theirs.iter().enumerate() {
+        // Processes of one configuration have the same things at the same places.
+        let at_its_place = ours.get(index).filter(|ours| is_same(ours, one));
+        let found = match at_its_place {
+            Some(_) => Some(index),
+            None => ours.iter().position(|ours| is_same(ours, one)),
+        };
+        match found {
+            Some(found) => add(&mut ours[found], one),
             // A driver, a pool or a route that only one of them has, as after a reload.
             None => ours.push(one.clone()),
         }

@@ -100,9 +100,7 @@ macro_rules! kinds {
                 $(self.$name = self.$name.saturating_add(other.$name);)+
             }
 
-            /// Names of the variants and what each means.
-            const NAMES: &'static [(&'static str, &'static str)] =
-                &[$((stringify!($name), concat!($($doc),+)),)+];
+            const NAMES: [&'static str; $kind::COUNT] = [$(stringify!($name),)+];
 
             fn values(&self) -> [u64; $kind::COUNT] {
                 [$(self.$name,)+]

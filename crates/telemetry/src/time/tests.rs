@@ -74,15 +74,35 @@ mod distributions {
     }
 
     #[test]
-    fn a_record_that_was_cut_short_is_no_absurd_extreme() {
+    fn a_record_that_was_cut_short_is_none() {
         let histogram = Histogram::new();
-        histogram.counts[bucket_of(1_000)].fetch_add(1, Ordering::Relaxed);
-        let seen = histogram.snapshot();
-        assert_eq!(
-            (seen.len(), seen.min(), seen.max()),
-            (1, Nanos::ZERO, Nanos::ZERO)
-        );
-        assert_eq!(seen.quantile(0.5), Nanos::ZERO);
+        let from_top = u64::MAX - 1_000;
+        histogram.min_from_top.store(from_top, Ordering::Relaxed);
+        assert_eq!(histogram.snapshot(), Snapshot::default());
+        histogram.max.store(1_000, Ordering::Relaxed);
+        histogram.sum.store(1_000, Ordering::Relaxed);
+        assert_eq!(histogram.snapshot(), Snapshot::default());
+    }
+
+    #[test]
+    fn ranges_of_buckets_do_not_matter() {
+        let low = of(&[0, 40, 1_000]);
+        let high = of(&[90_000, 5_000_000_000]);
+        let (mut one, mut other) = (low.clone(), high.clone());
+        one.merge(&high);
+        other.merge(&low);
+        assert_eq!(one, other);
+        assert_eq!(one, of(&[0, 40, 1_000, 90_000, 5_000_000_000]));
+        let mut recorded = Snapshot::default();
+        for value in [5_000_000_000, 0, 90_000, 40, 1_000] {
+            recorded.record(Nanos(value));
+        }
+        assert_eq!(recorded, one);
+        recorded.merge(&Snapshot::default());
+        assert_eq!(recorded, one);
+        let counts: Vec<_> = one.counts().collect();
+        let read = Snapshot::from_counts(&counts, one.sum(), one.min(), one.max());
+        assert_eq!(read, Some(one));
     }
 
     #[test]
