@@ -152,6 +152,46 @@ def test_a_full_pool_shows_while_it_is_full(serve: Callable[..., Milepost], fold
     assert until(lambda: load()["work"] == 0)
 
 
+def test_an_event_loop_can_do_as_much_as_it_takes(
+    serve: Callable[..., Milepost], folder: Path, port: int
+) -> None:
+    (folder / "loop.py").write_text(
+        "async def app(scope, receive, send):\n"
+        "    assert scope['type'] == 'http'\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    await send({'type': 'http.response.body', 'body': b'done'})\n"
+    )
+    options = ("--lifespan", "off", "--asgi-concurrency", "30", "--processes", "2")
+    server = serve("loop:app", *options, "--admin-bind", f"127.0.0.1:{port}")
+    assert until(lambda: answers(port))
+    with server.connect() as client:
+        assert client.ask("GET", "/").status == 200
+    assert until(lambda: json.loads(ask(port, "/load")[1])["capacity"] == 60)
+
+
+def test_a_server_of_files_has_no_work_to_report(
+    serve: Callable[..., Milepost], folder: Path, port: int
+) -> None:
+    serve("--static", f"/={folder}", "--admin-bind", f"127.0.0.1:{port}")
+    assert until(lambda: answers(port))
+    load = {"utilization": 0.0, "work": 0, "running": 0, "waiting": 0, "capacity": 0}
+    assert json.loads(ask(port, "/load")[1]) == load
+    assert ask(port, "/metrics")[0] == 200
+
+
+def test_a_file_of_the_token_that_is_not_there_is_told_at_the_start(folder: Path) -> None:
+    argv = [str(COMMAND), "check", "--static", f"/={folder}", "--admin-bind", "127.0.0.1:9901"]
+    missing = subprocess.run(
+        [*argv, "--admin-token-file", str(folder / "none")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert missing.returncode != 0
+    assert "none` cannot be read" in missing.stderr
+
+
 def test_the_status_is_that_of_the_command(serve: Callable[..., Milepost], folder: Path, port: int) -> None:
     server = serve("app:app", "--admin-bind", f"127.0.0.1:{port}")
     assert until(lambda: answers(port))

@@ -1,6 +1,9 @@
-//! The way to the supervisor: questions by number, answers as files in memory, each kept for a moment.
+//! The way to the supervisor: questions, and answers as files in memory, each kept for a moment.
+//!
+//! Clients that ask the same at the same time share one question, so that many clients cost the supervisor no more than
+//! one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -20,15 +23,15 @@ use tokio::time::{Instant, timeout};
 /// How long an answer is given again.
 const AGE_MAX: Duration = Duration::from_millis(250);
 /// A supervisor that does not answer for so long is in trouble.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// One process's end of the channel.
 pub(crate) struct SupervisorLink {
     channel: Arc<Channel>,
     /// Another descriptor of the same, which the runtime watches.
     watched: UnixStream,
-    asked: Cell<u64>,
-    waiting: RefCell<HashMap<u64, oneshot::Sender<OwnedFd>>>,
+    /// Clients that wait for an answer, by what they have asked; an entry is a question that is under way.
+    waiting: RefCell<HashMap<AdminQuery, Vec<oneshot::Sender<Bytes>>>>,
     latest: RefCell<HashMap<AdminQuery, (Instant, Bytes)>>,
 }
 
@@ -40,7 +43,6 @@ impl SupervisorLink {
         Ok(Rc::new(Self {
             channel: Arc::clone(channel),
             watched: UnixStream::from_std(watched)?,
-            asked: Cell::new(0),
             waiting: RefCell::default(),
             latest: RefCell::default(),
         }))
@@ -56,13 +58,8 @@ impl SupervisorLink {
             let received = self.watched.try_io(Interest::READABLE, receive);
             match received {
                 Ok(Some(received)) => match received.message {
-                    SupervisorCommand::AdminAnswer(number) => {
-                        let asked = self.waiting.borrow_mut().remove(&number);
-                        if let (Some(asked), Some(file)) = (asked, received.fds.into_iter().next())
-                        {
-                            // Its client may have left.
-                            let _ = asked.send(file);
-                        }
+                    SupervisorCommand::AdminAnswer(query) => {
+                        self.answered(query, received.fds.into_iter().next());
                     }
                     SupervisorCommand::Cut => return,
                     // They concern those that serve.
@@ -75,29 +72,47 @@ impl SupervisorLink {
         }
     }
 
+    fn answered(&self, query: AdminQuery, file: Option<OwnedFd>) {
+        let waiting = self.waiting.borrow_mut().remove(&query);
+        // Without a text they are told that there is no answer.
+        let Some(text) = file.and_then(|file| read(file).ok()) else {
+            return;
+        };
+        for client in waiting.into_iter().flatten() {
+            // It may have left.
+            let _ = client.send(text.clone());
+        }
+        let latest = (Instant::now(), text);
+        self.latest.borrow_mut().insert(query, latest);
+    }
+
     /// What the supervisor says, at most a quarter of a second old. `None`: it does not answer.
     pub(crate) async fn ask(&self, query: AdminQuery) -> Option<Bytes> {
-        let now = Instant::now();
         if let Some((at, text)) = self.latest.borrow().get(&query)
-            && now.duration_since(*at) < AGE_MAX
+            && at.elapsed() < AGE_MAX
         {
             return Some(text.clone());
         }
-        let number = self.asked.get() + 1;
-        self.asked.set(number);
         let (sender, answer) = oneshot::channel();
-        self.waiting.borrow_mut().insert(number, sender);
-        let question = ProcessEvent::AdminQuery(number, query);
-        let answer = match self.channel.send_now(&question, &[]) {
-            Ok(()) => timeout(PATIENCE, answer).await.ok().and_then(Result::ok),
-            Err(_) => None,
+        let is_first = {
+            let mut waiting = self.waiting.borrow_mut();
+            let clients = waiting.entry(query).or_default();
+            clients.push(sender);
+            clients.len() == 1
         };
-        self.waiting.borrow_mut().remove(&number);
-        let text = read(answer?).ok()?;
-        self.latest
-            .borrow_mut()
-            .insert(query, (Instant::now(), text.clone()));
-        Some(text)
+        let question = ProcessEvent::AdminQuery(query);
+        if is_first && self.channel.send_now(&question, &[]).is_err() {
+            self.waiting.borrow_mut().remove(&query);
+            return None;
+        }
+        match timeout(ANSWER_TIME_MAX, answer).await {
+            Ok(answer) => answer.ok(),
+            Err(_) => {
+                // The next client asks anew.
+                self.waiting.borrow_mut().remove(&query);
+                None
+            }
+        }
     }
 }
 

@@ -77,8 +77,8 @@ pub enum SupervisorCommand {
     TakeCertificates,
     /// Say, with `ProcessEvent::Confirmed` and this number, when whoever accepts has come to all that was told before.
     Confirm(u64),
-    /// To the admin process: the answer to the query of this number; with one descriptor: the file that holds it.
-    AdminAnswer(u64),
+    /// To the admin process: the answer to this query; with one descriptor: the file that holds it.
+    AdminAnswer(AdminQuery),
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.
     Fork,
 }
@@ -129,8 +129,8 @@ pub enum ProcessEvent {
     /// The ACME client: which challenges are to be answered from now on. With one descriptor: the file of all of them
     /// (`Challenges` as JSON).
     Challenges,
-    /// The admin process: a client of it wants to know this. The answer names the number.
-    AdminQuery(u64, AdminQuery),
+    /// The admin process: a client of it wants to know this.
+    AdminQuery(AdminQuery),
     /// A template: a process that it forked has ended.
     ChildEnded {
         /// Its process id.

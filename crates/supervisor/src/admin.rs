@@ -12,15 +12,13 @@ use rustix::process::Pid;
 use serde::Serialize;
 
 use super::acme_client::talk_failure;
-use super::control::status::State;
 use super::{Supervisor, metrics};
 use config::typed::AdminConfig;
 use ipc::payload;
 use ipc::{AdminQuery, ProcessEvent, Role, SupervisorCommand};
-use telemetry::counters::{PoolFigures, StatsSnapshot};
 
 /// What the server has to do, for autoscalers.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Load {
     /// Requests that run or wait, for each that can run at once.
     utilization: f64,
@@ -56,12 +54,11 @@ impl Supervisor<'_> {
     pub(super) fn answer_admin(&mut self) {
         while let Some(received) = self.admin.receive() {
             match received.message {
-                ProcessEvent::AdminQuery(number, query) => {
-                    // Without a descriptor left there is no answer, and its client is told so.
-                    if let Ok(file) = self.answer_to(query) {
-                        let answer = SupervisorCommand::AdminAnswer(number);
-                        self.admin.tell(answer, vec![file]);
-                    }
+                ProcessEvent::AdminQuery(query) => {
+                    // Without a descriptor left the clients are told that there is no answer.
+                    let file = self.answer_to(query).ok();
+                    let answer = SupervisorCommand::AdminAnswer(query);
+                    self.admin.tell(answer, file.into_iter().collect());
                 }
                 ProcessEvent::Failed => talk_failure(&received.fds),
                 // It serves nobody, and so says nothing else.
@@ -73,19 +70,41 @@ impl Supervisor<'_> {
     fn answer_to(&self, query: AdminQuery) -> io::Result<OwnedFd> {
         match query {
             AdminQuery::Metrics(form) => {
-                payload::text_to_file(&metrics::text(&self.status(), &self.counted(), form))
+                payload::text_to_file(&metrics::text(&self.facts(), &self.counted(), form))
             }
             AdminQuery::Status => payload::to_file(&self.status()),
-            AdminQuery::Load => payload::to_file(&Load::of(&self.counted())),
+            AdminQuery::Load => payload::to_file(&self.load()),
             AdminQuery::Ready => payload::to_file(&self.is_ready()),
         }
     }
 
-    /// Whether requests are served: a process of the configuration that serves is ready.
-    fn is_ready(&self) -> bool {
-        let status = self.status();
-        let mut processes = status.processes.iter();
-        !self.plan.is_stopping() && processes.any(|process| process.state == State::Ready)
+    /// What the applications have to do, and can do at once, in the processes that take requests. Requests for upstreams
+    /// are work of other servers.
+    fn load(&self) -> Load {
+        let mut load = Load::default();
+        for process in self.ready_processes() {
+            let generation = self.generation(process.generation);
+            let (Some(counters), Some(generation)) = (process.counters(), generation) else {
+                continue;
+            };
+            for (pool, settings) in counters.pools.iter().zip(&generation.config.pools) {
+                let Some(app) = settings.runs.app() else {
+                    continue;
+                };
+                let figures = pool.numbers();
+                load.running += figures.running;
+                load.waiting += figures.waiting;
+                let event_loop = process.event_loops.get(app).and_then(Option::as_ref);
+                if event_loop.is_none() {
+                    load.capacity += figures.threads_max;
+                }
+            }
+            // One loop runs the pools of all of its applications.
+            load.capacity += counters.event_loop.inside_max.count();
+        }
+        load.work = load.running + load.waiting;
+        load.utilization = load.work as f64 / load.capacity.max(1) as f64;
+        load
     }
 
     /// Whether it was the admin process that has ended.
@@ -97,24 +116,5 @@ impl Supervisor<'_> {
         self.answer_admin();
         self.admin.ended(status);
         true
-    }
-}
-
-impl Load {
-    fn of(counted: &StatsSnapshot) -> Load {
-        let sum = |of: fn(&PoolFigures) -> u64| -> u64 {
-            counted.pools.iter().map(|pool| of(&pool.figures)).sum()
-        };
-        let running = sum(|pool| pool.running);
-        let waiting = sum(|pool| pool.waiting);
-        let capacity = sum(|pool| pool.threads_max).max(1);
-        let work = running + waiting;
-        Load {
-            utilization: work as f64 / capacity as f64,
-            work,
-            running,
-            waiting,
-            capacity,
-        }
     }
 }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
 use config::failure::Failure;
-use ipc::stats::{Placed, Segment, View};
+use ipc::stats::{Counters, Placed, Segment, View};
 use ipc::{Channel, HANDOVER, ListenerId, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 use telemetry::counters::{DriverStats, StatsSnapshot};
 
@@ -252,10 +252,14 @@ impl ChildProcess {
             .unwrap_or_default()
     }
 
+    /// Its counters; none before it has any.
+    pub(super) fn counters(&self) -> Option<Counters<'_>> {
+        self.view.as_ref().map(View::counters)
+    }
+
     /// Its drivers' counters; none before it has any.
     pub(super) fn drivers(&self) -> &[Placed<DriverStats>] {
-        let view = self.view.as_ref();
-        view.map_or(&[], |view| view.counters().drivers)
+        self.counters().map_or(&[], |counters| counters.drivers)
     }
 
     /// Its id for people.

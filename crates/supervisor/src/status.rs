@@ -9,6 +9,8 @@ use super::Supervisor;
 use super::control::status::{
     DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State, Status, Totals,
 };
+use super::generation::Generation;
+use super::metrics::{ProcessLine, ServerFacts};
 use super::plan::PlanState;
 use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
@@ -112,27 +114,80 @@ impl Supervisor<'_> {
             .collect()
     }
 
+    /// Processes that serve, are about to, or end.
+    fn serving_processes(&self) -> impl Iterator<Item = &ChildProcess> {
+        let processes = self.processes.iter();
+        processes.filter(|one| one.role == Role::Serving)
+    }
+
+    /// Whether requests are served.
+    pub(super) fn is_ready(&self) -> bool {
+        let is_ready = |process: &ChildProcess| state_of(process) == State::Ready;
+        !self.plan.is_stopping() && self.serving_processes().any(is_ready)
+    }
+
+    /// Processes that run their own part of the capacity: those that drain take no more.
+    pub(super) fn ready_processes(&self) -> impl Iterator<Item = &ChildProcess> {
+        let processes = self.serving_processes();
+        processes.filter(|process| process.state == process::ProcessState::Ready)
+    }
+
+    /// What scrapers get to know beside what is counted. Asks the kernel for nothing that takes long.
+    pub(super) fn facts(&self) -> ServerFacts {
+        let processes = self.serving_processes().map(|process| ProcessLine {
+            slot: process.slot,
+            generation: process.generation,
+            state: state_of(process),
+            resident_bytes: process.pid().map(resident_bytes),
+        });
+        let empty = self.empty_slots().map(|(slot, generation)| ProcessLine {
+            slot,
+            generation: generation.id,
+            state: State::Waiting,
+            resident_bytes: None,
+        });
+        let since_1970 = self
+            .lifetime
+            .started_at
+            .duration_since(SystemTime::UNIX_EPOCH);
+        ServerFacts {
+            version: self.around.version.to_owned(),
+            python: self.processes.iter().find_map(|one| one.python.clone()),
+            started_unix_s: since_1970.unwrap_or_default().as_secs(),
+            generation: self.lifetime.generations_made,
+            processes: processes.chain(empty).collect(),
+            crashes: self.lifetime.crashes,
+            recycled: self.lifetime.recycled,
+            addresses: self.sockets.addresses(),
+            certificates: self.certificate_lines(),
+        }
+    }
+
+    /// Slots whose process has ended and waits for its next start.
+    fn empty_slots(&self) -> impl Iterator<Item = (usize, &Generation)> {
+        let generation = self.serving().into_iter();
+        let slots = generation.flat_map(|generation| {
+            let slots = 0..generation.count();
+            slots.map(move |slot| (slot, generation))
+        });
+        slots.filter(|(slot, generation)| self.at(generation.id, *slot).next().is_none())
+    }
+
     fn process_lines(&self, now: Instant) -> Vec<ProcessStatus> {
-        let serving = self
-            .processes
-            .iter()
-            .filter(|one| one.role == Role::Serving);
+        let serving = self.serving_processes();
         let depths = self.sockets.waiting();
         let mut lines: Vec<ProcessStatus> = serving
             .map(|process| self.process_line(process, &depths, now))
             .collect();
-        if let Some(generation) = self.serving() {
-            // A slot whose process has ended and waits for its next start would be missing from the table.
-            let empty = (0..generation.count())
-                .filter(|slot| self.at(generation.id, *slot).next().is_none());
-            lines.extend(empty.map(|slot| ProcessStatus {
-                slot,
-                generation: generation.id,
-                state: State::Waiting,
-                restarts: generation.lives[slot].restarts(),
-                ..ProcessStatus::default()
-            }));
-        }
+        // They would be missing from the table.
+        let empty = self.empty_slots();
+        lines.extend(empty.map(|(slot, generation)| ProcessStatus {
+            slot,
+            generation: generation.id,
+            state: State::Waiting,
+            restarts: generation.lives[slot].restarts(),
+            ..ProcessStatus::default()
+        }));
         lines.sort_by_key(|line| (line.generation, line.slot));
         lines
     }
@@ -147,14 +202,7 @@ impl Supervisor<'_> {
             slot: process.slot,
             generation: process.generation,
             pid: pid.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()),
-            state: match process.state {
-                process::ProcessState::Starting => State::Starting,
-                process::ProcessState::Ready if process.pulse.missed > 1 => State::Stuck,
-                process::ProcessState::Ready => State::Ready,
-                process::ProcessState::Draining { .. } | process::ProcessState::Killed(_) => {
-                    State::Draining
-                }
-            },
+            state: state_of(process),
             age_s: now.saturating_duration_since(process.started).as_secs(),
             requests: counted
                 .drivers
@@ -204,6 +252,17 @@ impl Supervisor<'_> {
                 .sum(),
             crashes: self.lifetime.crashes,
             recycled: self.lifetime.recycled,
+        }
+    }
+}
+
+fn state_of(process: &ChildProcess) -> State {
+    match process.state {
+        process::ProcessState::Starting => State::Starting,
+        process::ProcessState::Ready if process.pulse.missed > 1 => State::Stuck,
+        process::ProcessState::Ready => State::Ready,
+        process::ProcessState::Draining { .. } | process::ProcessState::Killed(_) => {
+            State::Draining
         }
     }
 }

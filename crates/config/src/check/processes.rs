@@ -122,7 +122,11 @@ impl Check<'_> {
             }
             Some(AdminBind::Tcp(_)) => {}
         }
-        admin.token_file = admin.token_file.as_deref().map(|file| self.absolute(file));
+        let token_file = admin.token_file.take();
+        admin.token_file = token_file.map(|file| {
+            self.file(&draft.origin("admin_token_file"), &file);
+            self.absolute(&file)
+        });
     }
 
     fn vain_jitter(&mut self, draft: &Draft, config: &Config) {

@@ -547,7 +547,7 @@ settings! {
     /// Clients send it as `Authorization: Bearer TOKEN`. The file has one line of at least 16 characters, and is read
     /// for each request.
     admin_token_file in Processes { placeholder: "FILE" }
-        = text("a file", |text| parse::folder(text).map(Some)) => config.admin.token_file;
+        = text("a file", |text| parse::file(text).map(Some)) => config.admin.token_file;
     /// File for the process id of the running server, or off
     /// The id is the supervisor's, which handles signals and commands. The server writes the file after it has
     /// opened its addresses. A file with the id of another running server is an error.

@@ -33,7 +33,8 @@ use segment::Layout;
 pub struct Counters<'m> {
     /// By their number.
     pub drivers: &'m [Placed<DriverStats>],
-    pools: &'m [Placed<PoolStats>],
+    /// By their number; none where nothing has a pool.
+    pub pools: &'m [Placed<PoolStats>],
     /// The event loop, whether there is one or not.
     pub event_loop: &'m EventLoopStats,
     routes: &'m [Placed<RouteStats>],
