@@ -14,6 +14,7 @@ use telemetry::{Nanos, Stamp};
 use super::group::UpstreamSlot;
 use crate::exchange::stream::{StreamEvent, StreamObserver, TaskSignals};
 use crate::pool::Assignment;
+use crate::sync::invariant;
 
 /// Those that are kept for the next exchanges.
 const SPARE_LEN_MAX: usize = 64;
@@ -125,7 +126,11 @@ impl UpstreamRuns {
         one.due.set(Stamp::NEVER);
         one.is_endless.set(false);
         one.drains.set(Stamp::NEVER);
-        *one.assigned.borrow_mut() = Some(assigned);
+        let before = one.assigned.replace(Some(assigned));
+        invariant!(
+            before.is_none(),
+            "a task at an upstream gets a second exchange"
+        );
         let mut running = self.running.borrow_mut();
         one.place.set(running.len());
         running.push(Rc::clone(&one));
