@@ -97,7 +97,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write_certificates(folder: Path) -> None:
-    """Those of the page on HTTPS."""
+    """Those of the page on HTTPS, and the secrets of others."""
     authority = Authority(folder)
     for title, names in [
         ("default", ("default.example",)),
@@ -111,6 +111,7 @@ def write_certificates(folder: Path) -> None:
     (folder / "authority.pem").rename(folder / "clients-ca.pem")
     authority.revoke().rename(folder / "clients-ca.crl")
     write(folder / "tickets.keys", base64.b64encode(bytes(48)) + b"\n")
+    write(folder / "admin.token", b"a token of the page on metrics\n")
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=place) for place, text in blocks("toml")])
