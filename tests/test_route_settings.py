@@ -317,12 +317,86 @@ def test_nobody_passes_while_nobody_can_be_asked(serve: Callable[..., Milepost])
         assert app.seen == []
 
 
-def test_forward_auth_is_for_routes_to_upstreams(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text("def app(environ, start_response): ...\n")
-    toml = tables("upstream", {"name": "auth", "servers": ["http://127.0.0.1:1"]})
-    toml += tables("route", {"path": "/x", "app": "app:app"})
-    toml += '[route.forward_auth]\nupstream = "auth"\npath = "/"\n'
-    (tmp_path / "m.toml").write_text(toml)
-    done = run(tmp_path, "check", "--config", "m.toml")
-    assert done.returncode != 0
-    assert "forward_auth`: not a key of a route to an application" in done.stderr
+def knowing(users: dict[str, str]) -> Callable[[Connection, Request], None]:
+    """A server that lets those pass whose token it knows."""
+
+    def judge(one: Connection, asked: Request) -> None:
+        user = users.get(asked.header("x-token") or "")
+        if user is None:
+            one.reply(b"who?", status="403 No")
+        else:
+            one.reply(b"", f"X-User: {user}")
+
+    return judge
+
+
+def judged(auth: Upstream, route: dict[str, str]) -> str:
+    """A route of any kind whose requests another server judges."""
+    copy = 'copy = ["X-User"]\n'
+    forward = f'[route.forward_auth]\nupstream = "auth"\npath = "/judge"\n{copy}'
+    return tables("upstream", {"name": "auth", "servers": [auth.url]}) + tables("route", route) + forward
+
+
+def test_another_server_decides_who_gets_files(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "a.txt").write_text("a file")
+    with Upstream(answering(knowing({"good": "ann"}))) as auth:
+        server = serve(toml=judged(auth, {"path": "/", "dir": str(tmp_path / "site")}))
+        with server.connect() as client:
+            assert client.ask("GET", "/a.txt").status == 403
+            for _ in range(3):
+                reply = client.ask("GET", "/a.txt", "X-Token: good")
+                assert (reply.status, reply.body) == (200, b"a file")
+            assert client.ask("GET", "/a.txt", "X-Token: good", "Range: bytes=2-5").body == b"file"
+        # Connections to the server that decides are kept.
+        assert auth.connections == 1 and len(auth.seen) == 5
+
+
+def test_another_server_decides_before_the_body(serve: Callable[..., Milepost]) -> None:
+    app = Upstream(answering(lambda one, asked: one.reply(asked.body)))
+    with app, Upstream(answering(knowing({"good": "ann"}))) as auth:
+        server = serve(toml=guarded(app, auth))
+        waiting = ["Content-Length: 4", "Expect: 100-continue"]
+        with server.connect() as client:
+            client.send(request("POST", "/", *waiting))
+            # No 100 comes: the body stays with the client.
+            assert client.reply().status == 403
+        with server.connect() as client:
+            client.send(request("POST", "/", "X-Token: good", *waiting))
+            assert client.exactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            client.send(b"body")
+            assert client.reply().body == b"body"
+        assert [asked.body for asked in app.seen] == [b"body"]
+
+
+def test_a_client_cannot_have_granted_headers_dropped(serve: Callable[..., Milepost]) -> None:
+    with Upstream(answering(lambda one, _: one.reply(b"in"))) as app:
+        with Upstream(answering(knowing({"good": "ann"}))) as auth:
+            server = serve(toml=guarded(app, auth))
+            with server.connect() as client:
+                assert client.ask("GET", "/", "X-Token: good", "Connection: a, x-Role").status == 400
+                assert client.ask("GET", "/", "X-Token: good", "Connection: x-other").status == 200
+            assert [one.header("x-user") for one in app.seen] == ["ann"]
+            assert len(auth.seen) == 1
+
+
+def test_another_server_decides_who_reaches_an_application(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(
+        """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [environ.get("HTTP_X_USER", "nobody").encode(), b":", environ["wsgi.input"].read()]
+"""
+    )
+    with Upstream(answering(knowing({"good": "ann"}))) as auth:
+        server = serve(toml=judged(auth, {"path": "/", "app": "app:app"}))
+        with server.connect() as client:
+            reply = client.ask("POST", "/", "X-Token: good", "X-User: root", body=b"data")
+            assert (reply.status, reply.body) == (200, b"ann:data")
+            assert client.ask("GET", "/", "X-User: root").status == 403
+            auth.close()
+        with server.connect() as client:
+            assert client.ask("GET", "/", "X-Token: good").status in (502, 503)
+        assert until(lambda: any("forward_auth: " in line for line in server.stderr))

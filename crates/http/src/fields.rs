@@ -36,6 +36,14 @@ impl Marks {
     /// Connection names further fields: it has options beside `close`, `keep-alive`, `upgrade` and `te`.
     pub const CONNECTION_FIELDS: Marks = Marks(1 << 4);
 
+    /// What a field of this name says, whatever its value.
+    pub(crate) fn of(name: &[u8]) -> Marks {
+        let mut facts = Facts::default();
+        // Faults are about values.
+        let _ = facts.note(name, b"", Span::default());
+        facts.marks
+    }
+
     /// Whether all of `marks` are set.
     #[inline]
     pub fn contains(self, marks: Marks) -> bool {

@@ -12,6 +12,7 @@ use memchr::{memchr, memchr_iter};
 use crate::fields::{self, Marks, is_host, is_token};
 use crate::limits::Limits;
 use crate::refusal::{Cause, Refusal};
+use crate::response::FieldLines;
 use crate::scan;
 
 /// Longest method that is read as one; the longest registered one has 17 bytes.
@@ -537,6 +538,34 @@ impl RequestHead {
         RequestHead {
             bytes: view.bytes[..head_bytes].into(),
             index: view.index.clone(),
+        }
+    }
+
+    /// As `take`, with these fields behind its own, of which none is called as one of `replaced`, which are lower case.
+    pub fn replacing(view: HeadView<'_>, replaced: &[String], fields: &FieldLines) -> Self {
+        let mut index = view.index.clone();
+        let is_replaced = |name: Span| {
+            let name = name.of(view.bytes);
+            let mut replaced = replaced.iter();
+            replaced.any(|one| one.as_bytes().eq_ignore_ascii_case(name))
+        };
+        index.headers.retain(|header| !is_replaced(header.name));
+        let mut bytes = view.bytes[..index.bytes].to_vec();
+        for (name, value) in fields.iter() {
+            let at = bytes.len();
+            for part in [name, b": ", value, b"\r\n"] {
+                bytes.extend_from_slice(part);
+            }
+            index.headers.push(HeaderSpan {
+                name: Span::at(at, name.len()),
+                value: Span::at(at + name.len() + 2, value.len()),
+            });
+            index.marks = index.marks.with(Marks::of(name));
+        }
+        index.bytes = bytes.len();
+        RequestHead {
+            bytes: bytes.into(),
+            index,
         }
     }
 

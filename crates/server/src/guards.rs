@@ -30,8 +30,6 @@ const CHECKS_WAITING_MAX: usize = 64;
 pub(crate) struct Guards {
     /// By the route's index; empty where there are none.
     by_route: Vec<Option<RouteGuard>>,
-    /// By the route's index: servers that decide who may.
-    forward_auths: Vec<(u16, ForwardAuth)>,
     /// Checks passwords; without a thread where no route has users.
     checkers: BlockingPool,
 }
@@ -40,6 +38,7 @@ pub(crate) struct Guards {
 pub(crate) struct RouteGuard {
     rate: Option<RateGuard>,
     users: Option<Arc<Users>>,
+    forward_auth: Option<Arc<ForwardAuth>>,
     body_bytes_max: Option<u64>,
     request_timeout: Option<Option<Nanos>>,
     streams_requests: Option<bool>,
@@ -66,6 +65,14 @@ pub(crate) enum UserVerdict {
     Unchecked(PasswordCheck),
 }
 
+/// What has to be found out before a request may pass.
+pub(crate) enum Check {
+    /// Whether its password is right.
+    Password(PasswordCheck),
+    /// What the server of `forward_auth` says.
+    ForwardAuth(Arc<ForwardAuth>),
+}
+
 /// A password that has to be checked.
 pub(crate) struct PasswordCheck {
     users: Arc<Users>,
@@ -80,20 +87,9 @@ impl Guards {
     pub(crate) fn open(config: &Config, buckets: SharedRates) -> Result<Self, StartFault> {
         let buckets = Arc::new(buckets);
         let mut by_route = Vec::new();
-        let mut forward_auths = Vec::new();
         let mut files: Vec<(&PathBuf, Arc<Users>)> = Vec::new();
         for (index, route) in config.numbered_routes() {
             let settings = &route.settings;
-            if let Some(auth) = &settings.forward_auth {
-                let pool = route.pool().and_then(|pool| config.pools.get(pool));
-                if pool.is_none_or(|pool| pool.runs.upstream().is_none()) {
-                    // Nothing would ask the other server: to serve without its word would let everybody in.
-                    let what = format!("route `{}`", route.name());
-                    let fault = StartFault::new(what, "`forward_auth` is for routes to upstreams");
-                    return Err(fault.with_hint("leave it out, or use `basic_auth`"));
-                }
-                forward_auths.push((index, auth.clone()));
-            }
             let users = match &settings.basic_auth {
                 None => None,
                 Some(file) => Some(users_of(file, &mut files)?),
@@ -112,18 +108,7 @@ impl Guards {
         let threads = usize::from(!files.is_empty());
         let checkers = BlockingPool::start("mp-users", threads)
             .map_err(|error| StartFault::of_io("cannot start a thread", &error))?;
-        Ok(Self {
-            by_route,
-            forward_auths,
-            checkers,
-        })
-    }
-
-    /// The server that decides about the requests of a route, where one does.
-    pub(crate) fn forward_auth(&self, route: u16) -> Option<&ForwardAuth> {
-        let mut auths = self.forward_auths.iter();
-        let (_, auth) = auths.find(|(index, _)| *index == route)?;
-        Some(auth)
+        Ok(Self { by_route, checkers })
     }
 
     /// That of a route, by its index.
@@ -175,11 +160,12 @@ impl RouteGuard {
         let guard = Self {
             rate,
             users,
+            forward_auth: settings.forward_auth.clone().map(Arc::new),
             body_bytes_max: settings.body_bytes_max,
             request_timeout: settings.request_timeout,
             streams_requests: settings.streams_requests,
         };
-        let asks = guard.rate.is_some() || guard.users.is_some();
+        let asks = guard.rate.is_some() || guard.users.is_some() || guard.forward_auth.is_some();
         let bounds = guard.body_bytes_max.is_some() || guard.request_timeout.is_some();
         (asks || bounds || guard.streams_requests.is_some()).then_some(guard)
     }
@@ -194,6 +180,11 @@ impl RouteGuard {
             retry_after_secs: Some(u32::try_from(secs).unwrap_or(u32::MAX)),
             ..Refusal::TOO_OFTEN
         })
+    }
+
+    /// The server that is to be asked about requests.
+    pub(crate) fn forward_auth(&self) -> Option<&Arc<ForwardAuth>> {
+        self.forward_auth.as_ref()
     }
 
     /// Whether the user of a request is one of the route's.
@@ -379,28 +370,6 @@ mod tests {
         assert!(guards.by_route.is_empty() && guards.checkers.is_empty());
         assert_eq!(guards.body_bytes_max(2, 7), 7);
         assert_eq!(guards.request_timeout(2, Some(Nanos(7))), Some(Nanos(7)));
-    }
-
-    #[test]
-    fn a_route_whose_requests_nobody_judges_is_not_served() {
-        let settings = RouteSettings {
-            forward_auth: Some(config::typed::ForwardAuth::default()),
-            ..RouteSettings::default()
-        };
-        let config = Config {
-            routes: vec![config::typed::Route {
-                settings,
-                ..Default::default()
-            }],
-            ..Config::default()
-        };
-        let fault = Guards::open(&config, buckets())
-            .err()
-            .expect("it is not served");
-        assert_eq!(
-            fault.to_string(),
-            "route `/`: `forward_auth` is for routes to upstreams"
-        );
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl Refusal {
         ..Refusal::because(503, "too many passwords wait for their check (basic_auth)")
     };
 
+    pub(crate) const NAMES_COPIED: Refusal = Refusal::because(
+        400,
+        "Connection names a header that forward_auth sets (copy)",
+    );
+
     pub(crate) const NO_WEBSOCKET: Refusal =
         Refusal::because(501, "WebSocket is for ASGI applications");
     pub(crate) const MISDIRECTED: Refusal =

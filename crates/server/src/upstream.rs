@@ -54,6 +54,7 @@ use crate::exchange::stream::StreamEvent;
 use crate::pool::{Assignment, Job, Pool, UpstreamWorker};
 use crate::tunnel::Tunnel;
 pub(crate) use connection::{UnwatchedConnection, UpstreamConnection};
+pub(crate) use forward_auth::Denial;
 pub(crate) use group::UpstreamGroup;
 
 use exchange::{Answered, Switched, UpstreamExchange};
@@ -72,9 +73,6 @@ pub(crate) fn server_names(config: &Config) -> Vec<String> {
     let servers = config.upstreams.iter().flat_map(|one| &one.servers);
     servers.map(|server| server.address.to_string()).collect()
 }
-
-/// Why a request is refused that another server does not let pass.
-const DENIED: &str = "the server of forward_auth refused the request";
 
 /// One driver's ends of all upstream groups.
 pub(crate) struct Upstreams {
@@ -343,7 +341,6 @@ impl Driver {
                 status: 0,
                 full: None,
                 upgrade: None,
-                granted: Vec::new(),
             };
             let mut work = pin!(exchange.run());
             poll_fn(|context| {
@@ -369,9 +366,6 @@ impl Driver {
         let mut worker = own.worker.borrow_mut();
         match ended {
             Ok(Ok(Answered::Response)) => worker.finish(assignment),
-            Ok(Ok(Answered::Denied(reply))) => {
-                worker.fail(assignment, reply, Ending::Refused, DENIED);
-            }
             Ok(Ok(Answered::Switched(switched))) => {
                 begin_tunnel(&mut worker, assignment, switched, &own.group.settings);
             }
@@ -434,16 +428,21 @@ fn end_without_response(
         |server| format!("{} ({server})", fault.cause()),
     );
     worker.log(&assignment.exchange, Level::Error, &text);
+    let reply = fault_reply(fault, settings);
+    worker.fail(assignment, reply, fault.ending(has_begun), fault.cause());
+}
+
+/// The response in the place of one that did not come.
+fn fault_reply(fault: UpstreamFault, settings: &Upstream) -> Reply {
     // Both may be otherwise in a moment.
     let retry_after_secs = (fault.status() == 503).then_some(1);
     let error = fault.error_type().filter(|_| settings.says_proxy_status);
-    let reply = Reply::refusal_with(fault.status(), |fields| {
+    Reply::refusal_with(fault.status(), |fields| {
         if let Some(secs) = retry_after_secs {
             fields.push_decimal(b"Retry-After", secs);
         }
         if let Some(error) = error {
             fields.push_parts(b"Proxy-Status", &[b"milepost; error=", error.as_bytes()]);
         }
-    });
-    worker.fail(assignment, reply, fault.ending(has_begun), fault.cause());
+    })
 }

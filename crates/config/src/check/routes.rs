@@ -92,16 +92,6 @@ impl Check<'_> {
         if let Some(file) = &value.basic_auth {
             self.file(&table.origin(&["basic_auth"]), file);
         }
-        if value.forward_auth.is_some() && value.upstream.is_none() {
-            // Served without the word of the other server, the route would let everybody in.
-            let target = match value.dir {
-                Some(_) => "files",
-                None => "an application",
-            };
-            let text = format!("not a key of a route to {target}");
-            let hint = "only requests to upstreams are judged by another server: `basic_auth`";
-            self.statement(&table.origin(&["forward_auth"]), text, hint.to_owned());
-        }
         let forward_auth = value.forward_auth.as_ref().and_then(|auth| {
             let origin = auth.origin(&["upstream"]);
             let upstream = self.upstream_index(&auth.value.upstream, &origin, config)?;

@@ -406,7 +406,6 @@ fn says_what_is_wrong_with_the_settings_of_routes() {
         m.toml:2: `route.forward_auth.path`: expected a path (as `/check`), found `check` > it begins with a slash: `/check`
         m.toml:2: `route.forward_auth`: `upstream` is missing > as in | [[route]] | path = "/ws" | app = "chat:app"
     route = [{ path = '/a', app = 'a:b', forward_auth = { upstream = 'auth', path = '/check' } }]
-        m.toml:2: `route.forward_auth`: not a key of a route to an application > only requests to upstreams are judged by another server: `basic_auth`
         m.toml:2: `route.forward_auth.upstream`: no upstream `auth` > make it: `[[upstream]]`, `name = "auth"`
     route = [{ path = '/a', app = 'a:b', basic_auth = 'missing', body_max = '1MB', request_timeout = 0 }]
         m.toml:2: `route.body_max`: expected a size (as `64K`, `10M`, `1GiB`), found `1MB` > units are powers of 1024: `1M`

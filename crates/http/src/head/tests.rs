@@ -200,3 +200,36 @@ fn reads_versions_by_rule() {
     check("GET /\n", Err(Cause::BareLf));
     check("PRI * HTTP/2.0\r\n", Err(Cause::VersionMajor));
 }
+
+#[test]
+fn a_head_with_other_fields_has_them_in_place_of_its_own() {
+    let bytes =
+        b"GET /a?b HTTP/1.1\r\nHost: x\r\nX-User: root\r\nAccept: y\r\nx-user: admin\r\n\r\nrest";
+    let mut index = HeadIndex::default();
+    let step = index.parse(bytes, &mut 0, &Limits::default());
+    assert_eq!(step, Ok(HeadStep::Complete));
+    let view = HeadView {
+        bytes,
+        index: &index,
+    };
+    let mut fields = FieldLines::new();
+    fields.push(b"X-User", b"ann");
+    fields.push(b"Authorization", b"Basic YQ==");
+    let replaced = ["x-user".to_owned(), "x-role".to_owned()];
+    let head = RequestHead::replacing(view, &replaced, &fields);
+    let expect: [(&[u8], &[u8]); 4] = [
+        (b"Host", b"x"),
+        (b"Accept", b"y"),
+        (b"X-User", b"ann"),
+        (b"Authorization", b"Basic YQ=="),
+    ];
+    assert_eq!(head.view().headers().collect::<Vec<_>>(), expect);
+    assert_eq!(
+        (head.view().path(), head.view().authority()),
+        (&b"/a"[..], Some(&b"x"[..]))
+    );
+    let marks = head.view().index.marks;
+    assert!(marks.contains(Marks::AUTHORIZATION) && !marks.contains(Marks::RANGE));
+    // It is a head like others: taken again, it is the same.
+    assert_eq!(RequestHead::take(head.view()), head);
+}

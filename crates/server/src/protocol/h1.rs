@@ -35,13 +35,13 @@ use super::send::{ResponseSender, SendMonitor};
 use super::streamed::{StreamedBody, is_streamed};
 use super::tunnel;
 use super::websocket::UpgradedConnection;
-use super::{Begun, Connection, Look, ReceivedRequest, Stop, Then, Woken};
+use super::{Begun, CheckVerdict, Connection, Look, ReceivedRequest, Stop, Then, Woken};
 use crate::driver::handoff::Opened;
 use crate::driver::{Driver, Scratch, ServingState};
 use crate::exchange::ownership::WakePolicy;
 use crate::exchange::stream::{After, StreamShared};
 use crate::exchange::{BodyStream, Exchange, ExchangeRecord};
-use crate::guards::PasswordCheck;
+use crate::guards::Check;
 use crate::pool::Job;
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, Rest};
@@ -78,7 +78,7 @@ enum Step {
     Streamed(Box<Exchange>),
     Pool(Box<Exchange>),
     LookUp(Box<Unfinished<Box<Lookup>>>),
-    Authenticate(Box<Unfinished<Box<PasswordCheck>>>),
+    Authenticate(Box<Unfinished<Box<Check>>>),
     Send(Box<Unfinished<Parts>>),
     Then(Then),
     /// The client speaks HTTP/2.
@@ -450,16 +450,24 @@ impl H1 {
         }
     }
 
-    /// Begins a request whose password was right once that is known, and refuses any other.
-    async fn authenticate(&self, pending: Box<Unfinished<Box<PasswordCheck>>>) -> Step {
+    /// Begins a request that may pass once that is known, and refuses any other.
+    async fn authenticate(&self, pending: Box<Unfinished<Box<Check>>>) -> Step {
         let head = pending.head.view();
         let record = pending.record;
         let mut request = ReceivedRequest { head, record };
         // The check has its own time: no deadline of the client's is running.
         self.connection.now_doing(Doing::Sending, Stamp::NEVER);
-        match self.connection.authenticate(pending.rest).await {
-            Ok(None) => self.begin_request(request, Look::Authenticated, telemetry::now()),
-            Ok(Some(refusal)) => self.refuse(&mut request, refusal, pending.then),
+        let checked = self.connection.authenticate(*pending.rest, head, &record);
+        match checked.await {
+            Ok(CheckVerdict::Pass(look, other)) => {
+                request.head = other.as_ref().map_or(head, RequestHead::view);
+                self.begin_request(request, look, telemetry::now())
+            }
+            Ok(CheckVerdict::Refuse(refusal)) => self.refuse(&mut request, refusal, pending.then),
+            Ok(CheckVerdict::Deny(denial)) => {
+                let reply = self.connection.deny(&mut request, denial);
+                self.respond(&mut request, reply, pending.then, telemetry::now())
+            }
             Err(stop) => {
                 self.connection.end_unanswered(request, stop.ending);
                 Step::Then(Then::Close)

@@ -38,19 +38,20 @@ use crate::bandwidth::BandwidthLimit;
 use crate::driver::handoff::Opened;
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Scratch, ServingState};
-use crate::exchange::Body;
 use crate::exchange::Ends;
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
 use crate::exchange::Permit;
 use crate::exchange::stream::StreamShared;
-use crate::guards::{PasswordCheck, RouteGuard, UserVerdict};
+use crate::exchange::{self, Body};
+use crate::guards::{Check, RouteGuard, UserVerdict};
 use crate::proxies::LastClient;
 use crate::refusal::Refusal;
 use crate::request_start;
 use crate::response::{Destination, Parts, Progress, ResponseEnd};
 use crate::service::{self, Backend};
 use crate::transport::Transport;
+use crate::upstream::Denial;
 use streamed::StreamedBody;
 use telemetry::counters::{Doing, Timeout};
 
@@ -136,16 +137,27 @@ pub(crate) enum Begun {
     Respond(Reply),
     /// It is for a file that has to be looked up.
     LookUp(Box<Lookup>),
-    /// The password of its user has to be checked; then it begins again.
-    Authenticate(Box<PasswordCheck>),
+    /// Its user has to be checked; then it begins again.
+    Authenticate(Box<Check>),
+}
+
+/// What a check has found out.
+pub(crate) enum CheckVerdict {
+    /// The request may pass, with this head in the place of its own where there is one.
+    Pass(Look, Option<RequestHead>),
+    Refuse(Refusal),
+    /// Another server has given this response, or none.
+    Deny(Denial),
 }
 
 /// Which look at a request is meant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(crate) enum Look {
     First,
     /// Its password was right.
     Authenticated,
+    /// The server of `forward_auth` lets it pass.
+    Authorized,
 }
 
 impl Connection {
@@ -401,31 +413,60 @@ impl Connection {
             return Some(Begun::Respond(self.refuse(request, refusal)));
         }
         let refusal = match guard.verdict(request.head) {
-            UserVerdict::Open => return None,
+            UserVerdict::Open => None,
             UserVerdict::Known => {
                 request.record.has_user = true;
-                return None;
+                None
             }
-            UserVerdict::Refused(refusal) => refusal,
+            UserVerdict::Refused(refusal) => Some(refusal),
             UserVerdict::Unchecked(check) => match driver.shared.guards.crowded() {
-                None => return Some(Begun::Authenticate(Box::new(check))),
-                Some(refusal) => refusal,
+                None => return Some(Begun::Authenticate(Box::new(Check::Password(check)))),
+                Some(refusal) => Some(refusal),
             },
         };
-        Some(Begun::Respond(self.refuse(request, refusal)))
+        if let Some(refusal) = refusal {
+            return Some(Begun::Respond(self.refuse(request, refusal)));
+        }
+        let auth = guard.forward_auth().filter(|_| look < Look::Authorized)?;
+        let check = Check::ForwardAuth(Arc::clone(auth));
+        Some(Begun::Authenticate(Box::new(check)))
     }
 
-    /// Why a request with this password is refused, if it is, once a thread that has the time has checked it.
+    /// What becomes of a request, once its password has been checked by a thread that has the time, or another server
+    /// has been asked.
     pub(crate) async fn authenticate(
         &self,
-        check: Box<PasswordCheck>,
-    ) -> Result<Option<Refusal>, Stop> {
-        let checked = self.driver.shared.guards.check(*check);
-        Ok(match self.unless_cut(checked).await? {
-            Ok(true) => None,
-            Ok(false) => Some(Refusal::WRONG_PASSWORD),
-            Err(_) => Some(Refusal::because(500, "checking the password failed")),
-        })
+        check: Check,
+        head: HeadView<'_>,
+        record: &ExchangeRecord,
+    ) -> Result<CheckVerdict, Stop> {
+        match check {
+            Check::Password(check) => {
+                let checked = self.driver.shared.guards.check(check);
+                Ok(match self.unless_cut(checked).await? {
+                    Ok(true) => CheckVerdict::Pass(Look::Authenticated, None),
+                    Ok(false) => CheckVerdict::Refuse(Refusal::WRONG_PASSWORD),
+                    Err(_) => {
+                        CheckVerdict::Refuse(Refusal::because(500, "checking the password failed"))
+                    }
+                })
+            }
+            Check::ForwardAuth(auth) => {
+                let ends = self.ends_of(head);
+                let name = || exchange::name(record.id, head);
+                let asked = self.driver.authorize(&auth, head, &ends, name);
+                self.unless_cut(asked).await
+            }
+        }
+    }
+
+    /// The response that another server has given in the place of the route's.
+    pub(crate) fn deny(&self, request: &mut ReceivedRequest<'_>, denial: Denial) -> Reply {
+        self.driver.stats().errors.add();
+        request.record.pool = None;
+        request.record.begin_inline(telemetry::now());
+        request.record.end_as(denial.ending, denial.cause);
+        denial.reply
     }
 
     /// The response with a file, once a thread that may wait for its storage has looked it up.

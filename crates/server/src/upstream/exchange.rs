@@ -8,11 +8,10 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use config::typed::Balance;
-use files::Reply;
-use http::FieldLines;
 use http::upstream::{
     ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse, WantedUpgrade,
 };
+use http::{FieldLines, HeadView};
 use queueing::balancing::{FailureKind, LoadReport, Outcome, Progress, RetryCase, may_retry};
 use telemetry::{Nanos, Stamp, ToldLoad};
 
@@ -28,7 +27,7 @@ use super::relay::{Relay, Relayed, UpstreamLink};
 use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
-use crate::exchange::Exchange;
+use crate::exchange::Ends;
 use crate::pool::Assignment;
 use crate::tunnel::TunnelPermit;
 
@@ -55,8 +54,6 @@ pub(super) struct UpstreamExchange<'a> {
     pub(super) full: Option<Nanos>,
     /// The change of the protocol that its client wants.
     pub(super) upgrade: Option<PendingUpgrade>,
-    /// Fields that the server of `forward_auth` has given the request.
-    pub(super) granted: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A change of the protocol that is asked for.
@@ -69,8 +66,6 @@ pub(super) struct PendingUpgrade {
 pub(super) enum Answered {
     /// A response, which is written but for its end.
     Response,
-    /// Nothing: the server of `forward_auth` has given this response.
-    Denied(Reply),
     /// A change of the protocol.
     Switched(Switched),
 }
@@ -90,9 +85,6 @@ impl UpstreamExchange<'_> {
     /// Why there is no whole response.
     pub(super) async fn run(mut self) -> Result<Answered, UpstreamFault> {
         self.prepare_upgrade()?;
-        if let Some(denied) = self.authorize().await? {
-            return Ok(Answered::Denied(denied));
-        }
         let body = RequestBody::take(&mut self.assignment.exchange);
         let mut tried = Vec::new();
         self.take_slot(&tried).await?;
@@ -448,15 +440,9 @@ impl UpstreamExchange<'_> {
         let changes = self.driver.shared.request_changes.of(route);
         let id_name = self.driver.config().request_ids.header.as_deref();
         let fields = RequestFields::of(exchange, id_name, changes, now);
-        let mut set = fields.set();
-        let granted = self.granted.iter();
-        set.extend(granted.map(|(name, value)| (&name[..], &value[..])));
+        let set = fields.set();
         let removed = changes.map_or(&[][..], |changes| &changes.removed);
-        // What the client says of itself in the fields of `forward_auth` never counts.
-        let auth = self.driver.shared.guards.forward_auth(route);
-        let copied = auth.map_or(&[][..], |auth| &auth.copied);
-        let removed = removed.iter().chain(copied);
-        let removed: Vec<&[u8]> = removed.map(String::as_bytes).collect();
+        let removed: Vec<&[u8]> = removed.iter().map(String::as_bytes).collect();
         let request = UpstreamRequest {
             head,
             method: None,
@@ -465,7 +451,7 @@ impl UpstreamExchange<'_> {
                 otherwise: upstream.as_bytes(),
             },
             framing: body.framing(head.index.body),
-            forwarding: forwarding(exchange),
+            forwarding: forwarding(&exchange.ends, head),
             set: &set,
             removed: &removed,
             upgrade: self.upgrade.as_ref().map(|upgrade| &upgrade.wanted),
@@ -478,10 +464,9 @@ impl UpstreamExchange<'_> {
     }
 }
 
-/// What a server is told of the client of an exchange.
-pub(super) fn forwarding(exchange: &Exchange) -> ForwardingFields<'_> {
-    let ends = &*exchange.ends;
-    let asked = exchange.head().authority().unwrap_or_default();
+/// What a server is told of the client of a request.
+pub(super) fn forwarding<'a>(ends: &'a Ends, head: HeadView<'a>) -> ForwardingFields<'a> {
+    let asked = head.authority().unwrap_or_default();
     ForwardingFields {
         chain: match ends.is_trusted {
             true => ForwardingChain::Appended,

@@ -1,32 +1,47 @@
 //! Another server says whether a request may pass: `forward_auth` of a route.
 //!
-//! Before a request waits for its own server, the other one is asked by a GET with the fields of the request and without
-//! its body. With a status of 2xx it gives fields for the request; any other response is the client's. Whatever goes wrong
-//! here, the request does not pass.
+//! Before the body of a request is received and anything of it waits, the other one is asked by a GET with the fields of
+//! the request and without its body. With a status of 2xx it gives fields for the request; any other response is the
+//! client's. Whatever goes wrong here, the request does not pass. Must not know what becomes of a request that passes.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use config::typed::ForwardAuth;
+use config::typed::{ForwardAuth, Level};
 use files::{Part, Reply, ReplyBody};
 use http::upstream::{
     HostField, UpstreamBody, UpstreamHeadStep, UpstreamRequest, UpstreamResponse,
 };
-use http::{Asked, BodyFraming, FieldLines};
+use http::{Asked, BodyFraming, FieldLines, HeadView, Marks, RequestHead};
 use queueing::balancing::{FailureKind, Outcome};
+use telemetry::Ending;
 use tokio::time::timeout;
 
-use super::DriverUpstream;
 use super::connection::UpstreamConnection;
-use super::exchange::{UpstreamExchange, forwarding};
+use super::exchange::forwarding;
 use super::fault::UpstreamFault;
 use super::group::{NoSlot, PlacingKey, UpstreamSlot};
 use super::http2_stream::{Http2Stream, ResponsePart, final_response};
+use super::{DriverUpstream, fault_reply};
+use crate::driver::Driver;
+use crate::exchange::Ends;
+use crate::protocol::{CheckVerdict, Look};
+use crate::refusal::Refusal;
 
 /// Longest body of a response that is passed on to the client.
 const BODY_BYTES_MAX: usize = 64 << 10;
+const DENIED: &str = "the server of forward_auth refused the request";
+
+/// A response in the place of the route's.
+pub(crate) struct Denial {
+    pub(crate) reply: Reply,
+    pub(crate) ending: Ending,
+    /// For the log.
+    pub(crate) cause: &'static str,
+}
 
 /// What the other server has answered.
 struct AuthAnswer {
@@ -35,56 +50,87 @@ struct AuthAnswer {
     body: Vec<u8>,
 }
 
-impl UpstreamExchange<'_> {
-    /// Asks the server that decides about this request, where one does. A response that it gives is the client's.
-    ///
-    /// # Errors
-    /// It could not be asked.
-    pub(super) async fn authorize(&mut self) -> Result<Option<Reply>, UpstreamFault> {
-        let driver = self.driver;
-        let route = self.assignment.exchange.record.route;
-        let Some(auth) = driver.shared.guards.forward_auth(route) else {
-            return Ok(None);
-        };
-        // The own server has no work of the request meanwhile.
-        if let Some(slot) = self.slot.take() {
-            slot.ended(telemetry::now(), Outcome::Abandoned);
+/// The question about one request.
+struct AuthQuestion<'a> {
+    driver: &'a Rc<Driver>,
+    /// The group of the server that decides.
+    own: &'a DriverUpstream,
+    /// The question as it is sent.
+    written: Vec<u8>,
+    ends: &'a Ends,
+}
+
+impl Driver {
+    /// Asks the server that decides about a request, whose `name` is for the error log.
+    pub(crate) async fn authorize(
+        self: &Rc<Self>,
+        auth: &ForwardAuth,
+        head: HeadView<'_>,
+        ends: &Ends,
+        name: impl Fn() -> String,
+    ) -> CheckVerdict {
+        if names_copied(auth, head) {
+            return CheckVerdict::Refuse(Refusal::NAMES_COPIED);
         }
-        let pool = driver.config().upstreams[auth.upstream].pool;
-        let own = driver.upstreams.own(pool);
-        let slot = self.slot_of(own).await?;
+        let own = self
+            .upstreams
+            .own(self.config().upstreams[auth.upstream].pool);
+        let fault = match self.ask_auth_server(own, auth, head, ends).await {
+            Ok(answer) if (200..300).contains(&answer.status) => {
+                let granted = answer.granted(auth);
+                let head = RequestHead::replacing(head, &auth.copied, &granted);
+                return CheckVerdict::Pass(Look::Authorized, Some(head));
+            }
+            Ok(answer) => return CheckVerdict::Deny(answer.denial()),
+            Err(fault) => fault,
+        };
+        let text = format!("{}: forward_auth: {}", name(), fault.cause());
+        self.shared.log.error(Level::Error, &text);
+        CheckVerdict::Deny(Denial {
+            reply: fault_reply(fault, &own.group.settings),
+            ending: fault.ending(false),
+            cause: fault.cause(),
+        })
+    }
+
+    async fn ask_auth_server(
+        self: &Rc<Self>,
+        own: &DriverUpstream,
+        auth: &ForwardAuth,
+        head: HeadView<'_>,
+        ends: &Ends,
+    ) -> Result<AuthAnswer, UpstreamFault> {
+        let slot = self.slot_for_auth(own).await?;
+        let question = AuthQuestion {
+            driver: self,
+            own,
+            written: question(own, &slot, auth, head, ends)?,
+            ends,
+        };
         let longest = Duration::from_nanos(own.group.settings.response_timeout.0);
-        let asked = timeout(longest, self.ask(own, &slot, auth)).await;
+        let asked = timeout(longest, question.ask(&slot)).await;
         let asked = asked.unwrap_or(Err(UpstreamFault::Silent));
         let now = telemetry::now();
         slot.ended(
             now,
             match &asked {
-                Ok(verdict) => Outcome::Served {
+                Ok(answer) => Outcome::Served {
                     latency: now.since(slot.taken),
-                    status: verdict.status,
+                    status: answer.status,
                 },
                 Err(UpstreamFault::Silent) => Outcome::Failed(FailureKind::Timeout),
                 Err(_) => Outcome::Failed(FailureKind::Closed),
             },
         );
-        let verdict = asked?;
-        if !(200..300).contains(&verdict.status) {
-            return Ok(Some(verdict.reply()));
-        }
-        self.granted = auth
-            .copied
-            .iter()
-            .filter_map(|name| {
-                let value = verdict.fields.get(name.as_bytes())?;
-                Some((name.as_bytes().to_vec(), value.to_vec()))
-            })
-            .collect();
-        Ok(None)
+        drop(slot);
+        self.look_for_exchanges(own);
+        asked
     }
 
-    /// A slot of another group than the request's own.
-    async fn slot_of(&self, own: &DriverUpstream) -> Result<UpstreamSlot, UpstreamFault> {
+    async fn slot_for_auth(
+        self: &Rc<Self>,
+        own: &DriverUpstream,
+    ) -> Result<UpstreamSlot, UpstreamFault> {
         let due = telemetry::now().plus(own.queue_timeout);
         poll_fn(|context| {
             let now = telemetry::now();
@@ -94,60 +140,101 @@ impl UpstreamExchange<'_> {
                 Err(NoSlot::Busy) if now >= due => Poll::Ready(Err(UpstreamFault::NoneFree)),
                 Err(NoSlot::Busy) => {
                     own.wait_for_slot(context);
-                    self.driver.look_again(own.pool);
+                    self.look_again(own.pool);
                     Poll::Pending
                 }
             }
         })
         .await
     }
+}
 
-    async fn ask(
-        &self,
-        own: &DriverUpstream,
-        slot: &UpstreamSlot,
-        auth: &ForwardAuth,
-    ) -> Result<AuthAnswer, UpstreamFault> {
-        let exchange = &*self.assignment.exchange;
-        let request = UpstreamRequest {
-            head: exchange.head(),
-            method: Some(b"GET"),
-            rewritten: Some(auth.path.as_bytes()),
-            host: HostField::Client {
-                otherwise: own.authority(slot.endpoint.server).as_bytes(),
-            },
-            framing: BodyFraming::None,
-            forwarding: forwarding(exchange),
-            set: &[
-                (b"X-Forwarded-Method", exchange.head().method()),
-                (b"X-Forwarded-Uri", exchange.head().target()),
-            ],
-            removed: &[b"content-type", b"content-encoding"],
-            upgrade: None,
-        };
-        let mut head = Vec::new();
-        request
-            .write(&mut head)
-            .map_err(UpstreamFault::Unwritable)?;
+/// Whether a client calls one of these fields a field of its connection, by which the route's own server might drop it
+/// (RFC 9110 section 7.6.1).
+fn names_copied(auth: &ForwardAuth, head: HeadView<'_>) -> bool {
+    let is_copied = |option: &[u8]| {
+        let option = option.trim_ascii();
+        let mut copied = auth.copied.iter();
+        copied.any(|name| option.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    head.index.marks.contains(Marks::CONNECTION_FIELDS)
+        && head
+            .headers()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"))
+            .any(|(_, value)| value.split(|byte| *byte == b',').any(is_copied))
+}
+
+fn question(
+    own: &DriverUpstream,
+    slot: &UpstreamSlot,
+    auth: &ForwardAuth,
+    head: HeadView<'_>,
+    ends: &Ends,
+) -> Result<Vec<u8>, UpstreamFault> {
+    let request = UpstreamRequest {
+        head,
+        method: Some(b"GET"),
+        rewritten: Some(auth.path.as_bytes()),
+        host: HostField::Client {
+            otherwise: own.authority(slot.endpoint.server).as_bytes(),
+        },
+        framing: BodyFraming::None,
+        forwarding: forwarding(ends, head),
+        set: &[
+            (b"X-Forwarded-Method", head.method()),
+            (b"X-Forwarded-Uri", head.target()),
+        ],
+        removed: &[b"content-type", b"content-encoding"],
+        upgrade: None,
+    };
+    let mut written = Vec::new();
+    request
+        .write(&mut written)
+        .map_err(UpstreamFault::Unwritable)?;
+    Ok(written)
+}
+
+impl AuthQuestion<'_> {
+    async fn ask(&self, slot: &UpstreamSlot) -> Result<AuthAnswer, UpstreamFault> {
         let endpoint = &slot.endpoint;
+        let own = self.own;
         if let Some(http2) = &own.http2 {
             let place = match http2.take(endpoint) {
                 Some(place) => place,
                 None => http2.connect(endpoint).await?,
             };
             let scheme = own.group.settings.servers[endpoint.server].scheme();
-            return self
-                .receive_parts(Http2Stream::open(place, &head, scheme, false)?)
-                .await;
+            let stream = Http2Stream::open(place, &self.written, scheme, false)?;
+            return self.receive_parts(stream).await;
         }
-        let mut connection = own
-            .group
-            .connector
-            .connect(endpoint, Some(&exchange.ends))
-            .await?;
-        let sent = connection.send_all(&head).await;
+        let idle = own.idle.borrow_mut().take(endpoint, true);
+        if let Some(connection) = idle {
+            match self.ask_over(connection, slot).await {
+                // Too old a connection; a GET may be sent once more.
+                Err(UpstreamFault::Closed) => {}
+                asked => return asked,
+            }
+        }
+        let connector = &own.group.connector;
+        let made = connector.connect(endpoint, Some(self.ends)).await?;
+        self.ask_over(made, slot).await
+    }
+
+    async fn ask_over(
+        &self,
+        mut connection: UpstreamConnection,
+        slot: &UpstreamSlot,
+    ) -> Result<AuthAnswer, UpstreamFault> {
+        let sent = connection.send_all(&self.written).await;
         sent.map_err(|_| UpstreamFault::Closed)?;
-        self.receive_verdict(&mut connection).await
+        let (answer, keeps) = self.receive_answer(&mut connection).await?;
+        // One that has named its client is of no use to another one.
+        if keeps && !self.own.group.settings.sends_proxy_header {
+            let mut idle = self.own.idle.borrow_mut();
+            let endpoint = std::sync::Arc::clone(&slot.endpoint);
+            idle.put(endpoint, connection, telemetry::now());
+        }
+        Ok(answer)
     }
 
     /// Reads a response over HTTP/2, of which no more than the beginning of a long body counts.
@@ -170,11 +257,12 @@ impl UpstreamExchange<'_> {
         })
     }
 
-    /// Reads a response, of which no more than the beginning of a long body counts.
-    async fn receive_verdict(
+    /// Reads a response, of which no more than the beginning of a long body counts; and whether its connection can be
+    /// used again.
+    async fn receive_answer(
         &self,
         connection: &mut UpstreamConnection,
-    ) -> Result<AuthAnswer, UpstreamFault> {
+    ) -> Result<(AuthAnswer, bool), UpstreamFault> {
         let limits = &self.driver.config().limits;
         let (mut received, mut fields, mut seen) = (Vec::new(), FieldLines::new(), 0);
         let response = loop {
@@ -202,12 +290,14 @@ impl UpstreamExchange<'_> {
                 body.close().map_err(UpstreamFault::Malformed)?;
             }
         }
+        let keeps = response.keeps && body.is_done() && input.is_empty();
         content.truncate(BODY_BYTES_MAX);
-        Ok(AuthAnswer {
+        let answer = AuthAnswer {
             status: response.status,
             fields,
             body: content,
-        })
+        };
+        Ok((answer, keeps))
     }
 
     /// Whether something has come before the end.
@@ -223,14 +313,30 @@ impl UpstreamExchange<'_> {
 }
 
 impl AuthAnswer {
+    /// The fields that a request gets.
+    fn granted(&self, auth: &ForwardAuth) -> FieldLines {
+        let mut granted = FieldLines::new();
+        for name in &auth.copied {
+            if let Some(value) = self.fields.get(name.as_bytes()) {
+                granted.push(name.as_bytes(), value);
+            }
+        }
+        granted
+    }
+
     /// The response for the client.
-    fn reply(self) -> Reply {
+    fn denial(self) -> Denial {
         let mut fields = self.fields;
         fields.push_decimal(b"Content-Length", self.body.len() as u64);
-        Reply {
+        let reply = Reply {
             status: self.status,
             fields: fields.freeze(),
             body: ReplyBody::One(Part::Memory(Bytes::from(self.body))),
+        };
+        Denial {
+            reply,
+            ending: Ending::Refused,
+            cause: DENIED,
         }
     }
 }

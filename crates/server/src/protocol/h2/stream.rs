@@ -23,10 +23,10 @@ use super::upload::Upload;
 use crate::driver::Driver;
 use crate::exchange::stream::StreamShared;
 use crate::exchange::{Exchange, ExchangeRecord, Permit};
-use crate::guards::PasswordCheck;
+use crate::guards::Check;
 use crate::protocol::body::{IncomingBody, NoBody};
 use crate::protocol::streamed::is_streamed;
-use crate::protocol::{Begun, Look, ReceivedRequest, Stop, Woken};
+use crate::protocol::{Begun, CheckVerdict, Look, ReceivedRequest, Stop, Woken};
 use crate::refusal::Refusal;
 use crate::response::{Destination, Encoding, Parts, ResponseHead, Rest};
 
@@ -237,28 +237,29 @@ impl StreamTask {
         }
     }
 
-    /// Begins a request whose password was right once that is known, and refuses any other.
-    async fn authenticate(
-        mut self,
-        head: RequestHead,
-        record: ExchangeRecord,
-        check: Box<PasswordCheck>,
-    ) {
+    /// Begins a request that may pass once that is known, and refuses any other.
+    async fn authenticate(mut self, head: RequestHead, record: ExchangeRecord, check: Box<Check>) {
         self.enter().await;
         let mux = Rc::clone(&self.mux);
-        let checked = mux.connection.authenticate(check).await;
-        let request = ReceivedRequest {
+        let checked = mux.connection.authenticate(*check, head.view(), &record);
+        let checked = checked.await;
+        let mut request = ReceivedRequest {
             head: head.view(),
             record,
         };
         match checked {
-            Ok(None) => {
-                let rest = self.begin_request(request, Look::Authenticated, telemetry::now());
+            Ok(CheckVerdict::Pass(look, other)) => {
+                request.head = other.as_ref().map_or(request.head, RequestHead::view);
+                let rest = self.begin_request(request, look, telemetry::now());
                 if let Some(rest) = rest {
                     rest.await;
                 }
             }
-            Ok(Some(refusal)) => self.refuse(request, refusal).await,
+            Ok(CheckVerdict::Refuse(refusal)) => self.refuse(request, refusal).await,
+            Ok(CheckVerdict::Deny(denial)) => {
+                let reply = mux.connection.deny(&mut request, denial);
+                self.respond(request, reply, None).await;
+            }
             Err(stop) => mux.connection.end_unanswered(request, stop.ending),
         }
     }
