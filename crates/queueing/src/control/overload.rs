@@ -35,9 +35,8 @@ const FLOW_SPAN_MIN: Nanos = Nanos::from_secs(1);
 const FLOW_RUNS: u64 = 3;
 /// But never over more than this, which bounds what is remembered.
 const FLOW_SPAN_MAX: Nanos = Nanos::from_secs(30);
-/// More arrive than are completed when two ticks in a row show it. A worker counts an exchange after its reply has
-/// left: on a busy machine, a tick may come after the next requests of several clients, and before the runs that
-/// answered them are counted.
+/// More arrive than are completed when two ticks in a row show it: one alone may come between a run that the
+/// application has ended by itself, by the last bytes of its response, and the count of it.
 const RISING_LEN: u32 = 2;
 
 /// ```text

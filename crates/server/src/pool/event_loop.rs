@@ -381,7 +381,7 @@ impl LoopWorker {
         unobserve(&mut assignment);
         let LoopPool { responder, ran, .. } = &mut self.pools[pool];
         let ended = responder.conclude(&mut assignment, result);
-        *ran = Some(responder.pool.count_ended(&assignment.exchange));
+        *ran = Some(responder.pool.count_run(&assignment.exchange));
         responder.end(assignment, ended);
     }
 
@@ -595,15 +595,21 @@ impl Pool {
         self.counters.running.add_from_any();
     }
 
+    fn count_ended(&self, exchange: &Exchange) {
+        self.counters.completed.add_from_any();
+        self.count_run(exchange);
+    }
+
     /// Gives how long it has run.
-    fn count_ended(&self, exchange: &Exchange) -> Nanos {
-        self.count_left();
+    fn count_run(&self, exchange: &Exchange) -> Nanos {
+        self.counters.running.take_from_any();
         let phases = &exchange.record.phases;
         let run = phases.replied.since(phases.started);
         self.report_to_placement(exchange, run);
         run
     }
 
+    /// Of a connection whose length says nothing of requests.
     fn count_left(&self) {
         self.counters.running.take_from_any();
         self.counters.completed.add_from_any();

@@ -92,7 +92,7 @@ impl UpstreamWorker {
     pub(crate) fn finish(&mut self, mut assignment: Assignment) {
         leave_stream(&mut assignment);
         let ended = self.responder.conclude(&mut assignment, Ok(()));
-        self.count_ended(&assignment.exchange);
+        self.count_run(&assignment.exchange);
         self.responder.end(assignment, ended);
     }
 
@@ -199,11 +199,14 @@ impl UpstreamWorker {
     }
 
     fn count_ended(&mut self, exchange: &Exchange) {
+        self.pool().counters.completed.add_from_any();
+        self.count_run(exchange);
+    }
+
+    fn count_run(&mut self, exchange: &Exchange) {
         let phases = &exchange.record.phases;
         self.ran = Some(phases.replied.since(phases.started));
-        let counters = self.pool().counters;
-        counters.running.take_from_any();
-        counters.completed.add_from_any();
+        self.pool().counters.running.take_from_any();
     }
 }
 

@@ -286,7 +286,6 @@ impl Worker {
         self.ran = Some(left.since(phases.started));
         let pool = self.pool();
         pool.counters.running.take_from_any();
-        pool.counters.completed.add_from_any();
         pool.report_to_placement(exchange, phases.replied.since(phases.started));
     }
 }
@@ -371,12 +370,14 @@ impl Responder {
         self.end(assignment, ended);
     }
 
-    /// Writes the end of a response, or what stands for one that its application did not give.
+    /// Writes the end of a response, or what stands for one that its application did not give. Counted as completed
+    /// before it leaves: to the controller, the next request of its client would else be one too many.
     pub(super) fn conclude(
         &mut self,
         assignment: &mut Assignment,
         result: Result<(), Fault>,
     ) -> ResponseEnd {
+        self.pool.counters.completed.add_from_any();
         let fault = match result {
             Ok(()) if assignment.writer.is_silent() => {
                 Some(Fault::Bug("the application gave no response".to_owned()))
