@@ -596,22 +596,15 @@ impl Pool {
     }
 
     fn count_ended(&self, exchange: &Exchange) {
-        self.counters.completed.add_from_any();
+        self.count_left();
         self.count_run(exchange);
     }
 
     /// Gives how long it has run.
     fn count_run(&self, exchange: &Exchange) -> Nanos {
-        self.counters.running.take_from_any();
         let phases = &exchange.record.phases;
         let run = phases.replied.since(phases.started);
         self.report_to_placement(exchange, run);
         run
-    }
-
-    /// Of a connection whose length says nothing of requests.
-    fn count_left(&self) {
-        self.counters.running.take_from_any();
-        self.counters.completed.add_from_any();
     }
 }

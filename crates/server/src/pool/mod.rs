@@ -243,7 +243,9 @@ impl Pool {
         let (settings, state) = (self.settings(), self.load.load());
         self.queue.admit(|admitted, free| {
             // Those for whom there is a thread do not wait, though it may not have come to them yet. A burst
-            // would else be refused by a short queue before threads that sleep.
+            // would else be refused by a short queue before threads that sleep, and the next request of a client
+            // before the thread that has just answered it.
+            let free = free.max(self.threads_off());
             let free = match class {
                 Class::Health => free,
                 _ => free.saturating_sub(settings.reserve_threads),
@@ -271,6 +273,21 @@ impl Pool {
                 ..Refusal::because(503, cause)
             })
         })
+    }
+
+    /// Threads that run nothing, as far as the counters know: they sleep, or have just ended a run.
+    fn threads_off(&self) -> usize {
+        if self.upstream.is_some() || self.has_event_loop() {
+            return 0;
+        }
+        let threads = self.counters.threads.count();
+        threads.saturating_sub(self.counters.running.count()) as usize
+    }
+
+    /// An exchange has left what ran it.
+    fn count_left(&self) {
+        self.counters.running.take_from_any();
+        self.counters.completed.add_from_any();
     }
 
     /// Driver: hands over admitted exchanges.

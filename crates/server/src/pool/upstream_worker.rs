@@ -199,14 +199,13 @@ impl UpstreamWorker {
     }
 
     fn count_ended(&mut self, exchange: &Exchange) {
-        self.pool().counters.completed.add_from_any();
+        self.pool().count_left();
         self.count_run(exchange);
     }
 
     fn count_run(&mut self, exchange: &Exchange) {
         let phases = &exchange.record.phases;
         self.ran = Some(phases.replied.since(phases.started));
-        self.pool().counters.running.take_from_any();
     }
 }
 

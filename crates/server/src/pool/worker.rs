@@ -285,7 +285,6 @@ impl Worker {
         let left = phases.replied.max(phases.sent);
         self.ran = Some(left.since(phases.started));
         let pool = self.pool();
-        pool.counters.running.take_from_any();
         pool.report_to_placement(exchange, phases.replied.since(phases.started));
     }
 }
@@ -370,14 +369,14 @@ impl Responder {
         self.end(assignment, ended);
     }
 
-    /// Writes the end of a response, or what stands for one that its application did not give. Counted as completed
-    /// before it leaves: to the controller, the next request of its client would else be one too many.
+    /// Writes the end of a response, or what stands for one that its application did not give. Its exchange counts as
+    /// completed before it leaves: the next request of its client would else look like one too many.
     pub(super) fn conclude(
         &mut self,
         assignment: &mut Assignment,
         result: Result<(), Fault>,
     ) -> ResponseEnd {
-        self.pool.counters.completed.add_from_any();
+        self.pool.count_left();
         let fault = match result {
             Ok(()) if assignment.writer.is_silent() => {
                 Some(Fault::Bug("the application gave no response".to_owned()))
