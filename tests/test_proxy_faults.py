@@ -305,7 +305,7 @@ def test_slow_clients_of_all_kinds_hold_no_slot(serve: Callable[..., Milepost]) 
         never_read = [stack.enter_context(server.connect(receive_buffer_bytes=4096)) for _ in range(10)]
         for client in never_read:
             client.send(request("GET", "/big"))
-        # All responses wait in the proxy: a client that sends no more before its turn has come counts as gone.
+        # All responses wait in the proxy: a client that sends no more before its turn counts as gone.
         assert until(lambda: len(upstream.seen) == 10 and inside == 0)
         # A client may say that it sends no more, and still wants its response.
         for client in never_read[::2]:

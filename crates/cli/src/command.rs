@@ -15,7 +15,7 @@ use config::options_table::{
 };
 
 use crate::message::Message;
-use crate::{bench, control, convert, help, init, report, trust, usage_errors, whatif};
+use crate::{bench, control, convert, doctor, help, init, report, trust, usage_errors, whatif};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -88,6 +88,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
             with_settings(Command::new("check"), purpose)
                 .about("Check the configuration and the application's import without listening"),
         )
+        .subcommand(doctor::command())
         .subcommand(convert::command())
         .subcommand(init::command())
         .subcommand(trust::command())

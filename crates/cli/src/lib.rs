@@ -15,6 +15,7 @@ mod check;
 mod command;
 mod control;
 mod convert;
+mod doctor;
 mod environment;
 mod help;
 mod hooks;
@@ -79,6 +80,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
     match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches, host),
         Some(("check", matches)) => check::run(matches, host),
+        Some(("doctor", matches)) => doctor::run(matches),
         Some(("convert", matches)) => convert::run(matches, host),
         Some(("report", matches)) => report::run(matches),
         Some(("whatif", matches)) => whatif::run(matches),
