@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod host;
 mod invariant;
 mod unnamed;
 

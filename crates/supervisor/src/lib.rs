@@ -38,6 +38,7 @@ mod restart_policy;
 mod reuseport_bpf;
 mod service_manager;
 mod sockets;
+mod stall;
 mod state_dir;
 mod status;
 mod stderr;
@@ -88,6 +89,7 @@ use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
 use service_manager::Manager;
 use sockets::Sockets;
+use stall::StallWatch;
 use stderr::{say, talk};
 
 pub use argv::Program;
@@ -188,6 +190,7 @@ struct Supervisor<'s> {
     acme_client: AcmeClient,
     /// Answers what is asked about the server.
     admin: HelperProcess<AdminConfig>,
+    stalls: StallWatch,
     certificates: Certificates,
     health: health::Health,
     /// What went wrong last, and when.
@@ -331,6 +334,7 @@ impl<'s> Supervisor<'s> {
             file_watcher: None,
             acme_client: AcmeClient::default(),
             admin: HelperProcess::default(),
+            stalls: StallWatch::default(),
             certificates: Certificates::default(),
             health: health::Health::default(),
             last_failure: None,
@@ -414,7 +418,13 @@ impl<'s> Supervisor<'s> {
         }
         // Rounded up: waking before something is due would be waking twice.
         let timeout = Timespec::try_from(due + Duration::from_micros(100)).ok();
-        match poll(&mut watched, timeout.as_ref()) {
+        let began = Instant::now();
+        let polled = poll(&mut watched, timeout.as_ref());
+        let woken = Instant::now();
+        if let Some(text) = self.stalls.woke(due, woken.duration_since(began), woken) {
+            say(&text);
+        }
+        match polled {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
                 // Out of memory: better late than spinning.

@@ -549,6 +549,7 @@ pub(super) const CRATES: [CrateRule; 20] = [
             "supervisor",
             "tls",
             "ipc",
+            "os",
             "http",
             "telemetry",
             "queueing",

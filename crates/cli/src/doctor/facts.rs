@@ -4,10 +4,11 @@
 //! known. Judges nothing.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use config::open_files_needed;
 use config::typed::Config;
+use os::host::{control_groups, named_number, some_pressure, stolen_ticks};
 use rustix::process::{Resource, getrlimit};
 
 /// The machine.
@@ -75,8 +76,9 @@ impl HostFacts {
             let text = fs::read_to_string(root.join(path)).ok()?;
             Some(text.trim().to_owned())
         };
-        let pressure =
-            |what: &str| word(&format!("proc/pressure/{what}")).and_then(|it| some_avg60(&it));
+        let pressure = |what: &str| {
+            word(&format!("proc/pressure/{what}")).and_then(|it| some_pressure(&it, "avg60"))
+        };
         Self {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             somaxconn: word("proc/sys/net/core/somaxconn").and_then(|it| it.parse().ok()),
@@ -100,15 +102,8 @@ impl CgroupFacts {
     /// Of the group that this process is in; the narrowest limit of it and of those above counts.
     fn read(root: &Path) -> Self {
         let mut facts = Self::default();
-        let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-        let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else {
-            return facts;
-        };
-        let top = root.join("sys/fs/cgroup");
-        let mut folder = top.join(path);
-        while folder.starts_with(&top) {
-            facts.narrow(&folder);
-            folder = folder.parent().map(PathBuf::from).unwrap_or_default();
+        for group in control_groups(root) {
+            facts.narrow(&group);
         }
         facts
     }
@@ -153,13 +148,6 @@ fn quota(text: &str) -> Option<f64> {
     (period > 0.0).then_some(quota / period)
 }
 
-/// The number behind a name at the beginning of a line.
-fn named_number(text: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines();
-    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-    value.trim().parse().ok()
-}
-
 /// Of two lines that begin with `kind`, one of names and one of numbers, the number below a name.
 fn pair_of(text: &str, kind: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(kind));
@@ -168,24 +156,9 @@ fn pair_of(text: &str, kind: &str, name: &str) -> Option<u64> {
     numbers.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
-/// The eighth number of the line of all processors, as a part of all (proc_stat(5)).
 fn stolen(text: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let numbers = line.split_ascii_whitespace().map(str::parse::<f64>);
-    // Time of guests is in that of users already.
-    let numbers: Vec<f64> = numbers.take(8).collect::<Result<_, _>>().ok()?;
-    let all: f64 = numbers.iter().sum();
-    (all > 0.0).then(|| numbers.get(7).map(|stolen| stolen / all))?
-}
-
-/// `some avg10=0.00 avg60=1.25 …`
-fn some_avg60(text: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    let mut words = line.split_ascii_whitespace();
-    words
-        .find_map(|word| word.strip_prefix("avg60="))?
-        .parse()
-        .ok()
+    let (stolen, all) = stolen_ticks(text)?;
+    (all > 0).then(|| stolen as f64 / all as f64)
 }
 
 fn memory_bytes(text: &str) -> Option<u64> {
