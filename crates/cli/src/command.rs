@@ -15,7 +15,9 @@ use config::options_table::{
 };
 
 use crate::message::Message;
-use crate::{bench, control, convert, doctor, help, init, report, trust, usage_errors, whatif};
+use crate::{
+    bench, control, convert, doctor, help, init, report, top, trust, usage_errors, whatif,
+};
 
 /// The package's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -35,6 +37,7 @@ Examples:
   milepost check --config milepost.toml
   milepost reload --config milepost.toml
   milepost status
+  milepost top
   milepost report access.log
   milepost whatif access.log --threads 2,4,8
   milepost bench http://127.0.0.1:8000/";
@@ -93,6 +96,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         .subcommand(init::command())
         .subcommand(trust::command())
         .subcommands(control::commands())
+        .subcommand(top::command())
         .subcommand(report::command())
         .subcommand(whatif::command())
         .subcommand(bench::command(purpose))

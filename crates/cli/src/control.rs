@@ -7,7 +7,7 @@ mod signal;
 mod status;
 mod talking;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use supervisor::Overrides;
@@ -16,6 +16,7 @@ use supervisor::control::messages::{self, CommandKind, Outcome, Request};
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};
 use finding::Found;
+pub(crate) use status::{age, process_name};
 
 /// One verb.
 pub(crate) struct Verb {
@@ -30,13 +31,14 @@ pub(crate) struct Verb {
 
 /// Why nothing came of it, with the exit code.
 #[derive(Clone, Debug)]
-struct Failure {
+pub(crate) struct Failure {
     code: i32,
     messages: Vec<Message>,
 }
 
 const REOPEN: &str = "reopen";
-const WHICH: &str = "\
+/// How the flags of [`server_args`] name a server.
+pub(crate) const WHICH: &str = "\
 The server is the one of --control, --pid, --pid-file or the configuration (--config or
 MILEPOST_CONFIG); when nothing is named, the one that this user runs.";
 
@@ -155,17 +157,53 @@ impl Failure {
     }
 
     /// There is no answer.
-    fn could_not(message: Message) -> Self {
+    pub(crate) fn could_not(message: Message) -> Self {
         Self {
             code: COULD_NOT,
             messages: vec![message],
         }
+    }
+
+    /// Says why, and gives the exit code.
+    pub(crate) fn say(&self) -> i32 {
+        message::say_all(&self.messages);
+        self.code
+    }
+
+    /// Why, in one line without hints.
+    pub(crate) fn text(&self) -> String {
+        let causes = self.messages.iter().map(Message::cause);
+        causes.collect::<Vec<_>>().join("; ")
     }
 }
 
 /// The verbs with their flags.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
     VERBS.iter().map(Verb::command)
+}
+
+/// Flags that name a running server.
+pub(crate) fn server_args() -> [Arg; 4] {
+    finding::args()
+}
+
+/// The control socket of the server that the flags name.
+///
+/// # Errors
+/// No server is there, or it has no control socket, or it is not said which one is meant.
+pub(crate) fn socket(matches: &ArgMatches) -> Result<PathBuf, Failure> {
+    match finding::find(matches)? {
+        Found::Socket(socket) | Found::OnlyOne(socket, _) => Ok(socket),
+        Found::Process(pid) => Err(signal::no_socket(pid)),
+    }
+}
+
+/// Asks a supervisor, and gives its answer as it came.
+///
+/// # Errors
+/// Nobody is there, or no answer came.
+pub(crate) fn ask_line(socket: &Path, request: &Request) -> Result<Vec<u8>, Failure> {
+    talking::ask_line(socket, request)
 }
 
 /// The processes of a running server, its supervisor first.
@@ -191,10 +229,7 @@ pub(crate) fn processes(socket: &Path) -> Result<Vec<u32>, Vec<Message>> {
 pub(crate) fn run(verb: &Verb, matches: &ArgMatches) -> i32 {
     match ask(verb, matches) {
         Ok(outcome) => finish(verb, matches, outcome),
-        Err(failure) => {
-            message::say_all(&failure.messages);
-            failure.code
-        }
+        Err(failure) => failure.say(),
     }
 }
 

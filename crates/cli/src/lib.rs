@@ -30,6 +30,7 @@ mod reference;
 mod report;
 mod serve;
 mod template;
+mod top;
 mod trust;
 mod usage_errors;
 mod whatif;
@@ -82,6 +83,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         Some(("check", matches)) => check::run(matches, host),
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("convert", matches)) => convert::run(matches, host),
+        Some(("top", matches)) => top::run(matches),
         Some(("report", matches)) => report::run(matches),
         Some(("whatif", matches)) => whatif::run(matches),
         Some(("bench", matches)) => bench::run(matches),

@@ -51,6 +51,11 @@ impl Message {
         self.0.text()
     }
 
+    /// The text without what comes before and after it.
+    pub(crate) fn cause(&self) -> &str {
+        &self.0.message
+    }
+
     pub(crate) fn say(&self) {
         talk(&self.text());
     }

@@ -209,7 +209,7 @@ fn processes(processes: &[ProcessStatus]) -> Table {
     let memory = |bytes: Option<u64>| bytes.map_or_else(none, size);
     let mut table = Table::default();
     table
-        .text("PROCESS", WHOLE, all().map(name))
+        .text("PROCESS", WHOLE, all().map(process_name))
         .text("STATE", WHOLE, all().map(|one| one.state.to_string()))
         .numbers("PID", all().map(|one| pid(one.pid)))
         .numbers("AGE", all().map(|one| age(one.age_s)))
@@ -264,7 +264,7 @@ fn pools(processes: &[ProcessStatus]) -> Table {
 fn event_loops(processes: &[ProcessStatus]) -> Table {
     let all = || {
         let event_loops = processes.iter();
-        event_loops.filter_map(|one| Some((name(one), one.event_loop.as_ref()?)))
+        event_loops.filter_map(|one| Some((process_name(one), one.event_loop.as_ref()?)))
     };
     let mut table = Table::default();
     table
@@ -335,13 +335,13 @@ fn each<'s, T: 's>(
     parts: fn(&ProcessStatus) -> &[T],
 ) -> impl Iterator<Item = (String, &'s T)> {
     processes.iter().flat_map(move |process| {
-        let named = move |part| (name(process), part);
+        let named = move |part| (process_name(process), part);
         parts(process).iter().map(named)
     })
 }
 
 /// `7.0`: generation and slot.
-fn name(process: &ProcessStatus) -> String {
+pub(crate) fn process_name(process: &ProcessStatus) -> String {
     format!("{}.{}", process.generation, process.slot)
 }
 
@@ -413,7 +413,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// The two largest units.
-fn age(secs: u64) -> String {
+pub(crate) fn age(secs: u64) -> String {
     let (days, hours, minutes) = (secs / 86_400, secs / 3_600 % 24, secs / 60 % 60);
     match secs {
         0..60 => format!("{secs}s"),

@@ -23,7 +23,28 @@ const LINE_BYTES_MAX: u64 = 256 << 20;
 /// # Errors
 /// Nobody is there, or nothing that can be understood came back.
 pub(super) fn ask(socket: &Path, request: &Request) -> Result<Outcome, Failure> {
-    let what = format!("control socket `{}`", socket.display());
+    match exchange(socket, request)? {
+        Some(line) => Outcome::read(&line).ok_or_else(|| {
+            let what = named(socket);
+            Failure::could_not(Message::new(&what, "what answers there is no milepost"))
+        }),
+        // The kernel closes it with the process.
+        None if *request == Request::Stop => Ok(Outcome::Done(None)),
+        None => Err(ended(socket, request)),
+    }
+}
+
+/// Asks, and gives the answer as it came.
+///
+/// # Errors
+/// Nobody is there, or nothing came back.
+pub(super) fn ask_line(socket: &Path, request: &Request) -> Result<Vec<u8>, Failure> {
+    exchange(socket, request)?.ok_or_else(|| ended(socket, request))
+}
+
+/// `None`: the other side ended before it had answered.
+fn exchange(socket: &Path, request: &Request) -> Result<Option<Vec<u8>>, Failure> {
+    let what = named(socket);
     let stream = open(socket).map_err(|error| unreachable_failure(&what, &error))?;
     let patience = match request {
         Request::Status | Request::Reopen => Some(PATIENCE),
@@ -32,21 +53,18 @@ pub(super) fn ask(socket: &Path, request: &Request) -> Result<Outcome, Failure> 
     let talk = stream
         .set_read_timeout(patience)
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
-        .and_then(|()| send(&stream, request));
-    talk.map_err(|error| broken(&what, &error))?;
-    let failure = |cause: String| Failure::could_not(Message::new(&what, cause));
-    match answer(&stream).map_err(|error| broken(&what, &error))? {
-        Some(line) => Outcome::read(&line)
-            .ok_or_else(|| failure("what answers there is no milepost".to_owned())),
-        // The kernel closes it with the process.
-        None if *request == Request::Stop => Ok(Outcome::Done(None)),
-        None => {
-            let verb = request.verb();
-            Err(failure(format!(
-                "the server ended before `{verb}` was done"
-            )))
-        }
-    }
+        .and_then(|()| send(&stream, request))
+        .and_then(|()| answer(&stream));
+    talk.map_err(|error| broken(&what, &error))
+}
+
+fn named(socket: &Path) -> String {
+    format!("control socket `{}`", socket.display())
+}
+
+fn ended(socket: &Path, request: &Request) -> Failure {
+    let cause = format!("the server ended before `{}` was done", request.verb());
+    Failure::could_not(Message::new(&named(socket), cause))
 }
 
 /// Whether somebody listens where an entry says so.
