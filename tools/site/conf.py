@@ -27,6 +27,7 @@ NAVIGATION = {
         "docs/guide/logs-and-phases",
         "docs/guide/logs",
         "docs/guide/metrics",
+        "docs/guide/top",
         "docs/guide/report",
         "docs/guide/whatif",
     ],
