@@ -190,6 +190,8 @@ pub enum AdminQuery {
     Status,
     /// What there is to do, as JSON.
     Load,
+    /// What the page shows: [`crate::LiveSample`] as JSON.
+    Live,
     /// Whether requests are served, as JSON: `true` or `false`.
     Ready,
 }

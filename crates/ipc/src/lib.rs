@@ -10,6 +10,7 @@ mod acme;
 mod certificate;
 mod channel;
 pub mod listen;
+mod live;
 pub mod payload;
 pub mod pidfile;
 pub mod stats;
@@ -21,6 +22,7 @@ pub use channel::{
     AdminQuery, Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
     ReceivedMessage, Role, SupervisorCommand,
 };
+pub use live::{LiveFault, LiveProcess, LiveRoute, LiveSample};
 
 /// Environment variable that names the descriptor which was handed over to a process at its start.
 pub const HANDOVER: &str = "MILEPOST_HANDOVER";

@@ -73,6 +73,7 @@ impl Supervisor<'_> {
                 payload::text_to_file(&metrics::text(&self.facts(), &self.counted(), form))
             }
             AdminQuery::Status => payload::to_file(&self.status()),
+            AdminQuery::Live => payload::to_file(&self.live_sample()),
             AdminQuery::Load => payload::to_file(&self.load()),
             AdminQuery::Ready => payload::to_file(&self.is_ready()),
         }

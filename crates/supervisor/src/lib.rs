@@ -24,6 +24,7 @@ mod handed;
 mod health;
 mod helper_process;
 mod listener_assignment;
+mod live;
 mod metrics;
 mod plan;
 mod privileges;

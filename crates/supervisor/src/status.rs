@@ -71,7 +71,7 @@ impl Supervisor<'_> {
         all
     }
 
-    fn doing(&self) -> &'static str {
+    pub(super) fn doing(&self) -> &'static str {
         match self.plan.state() {
             PlanState::Starting { .. } => "starting",
             PlanState::Steady { .. } => "serving",

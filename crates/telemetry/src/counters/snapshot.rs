@@ -185,7 +185,7 @@ impl StatsSnapshot {
     }
 
     /// All drivers together.
-    pub(super) fn all_drivers(&self) -> DriverSnapshot {
+    pub fn all_drivers(&self) -> DriverSnapshot {
         let mut all = DriverSnapshot::default();
         self.drivers.iter().for_each(|driver| all.add(driver));
         all

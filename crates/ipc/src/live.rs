@@ -1,0 +1,80 @@
+//! What the page of the admin listener is made from: the supervisor writes one sample a second while a page is open, and
+//! the admin process reads it.
+//!
+//! A sample has no distributions of single routes but those of their whole time, because there may be thousands of them.
+
+use serde::{Deserialize, Serialize};
+use telemetry::PerPhase;
+use telemetry::counters::{ConnectionCounts, Distribution, EventLoopFigures, PoolSnapshot};
+
+/// A server at one time; sums are over all processes that there ever were.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LiveSample {
+    /// The server's version.
+    pub version: String,
+    /// "CPython 3.11.7 (GIL)", where there is one.
+    pub python: Option<String>,
+    /// Seconds since 1970 at the start.
+    pub started_unix_s: u64,
+    /// "serving", "reloading", "stopping", ...
+    pub doing: String,
+    /// Number of the newest configuration.
+    pub generation: u64,
+    /// Processes that ended without being told.
+    pub crashes: u64,
+    /// Processes that were replaced in good health.
+    pub recycled: u64,
+    /// What went wrong last.
+    pub last_fault: Option<LiveFault>,
+    /// Processes that serve, are about to, or end.
+    pub processes: Vec<LiveProcess>,
+    /// By the pool's name.
+    pub pools: Vec<PoolSnapshot>,
+    /// The event loops, together.
+    pub event_loop: EventLoopFigures,
+    /// Open connections.
+    pub open: u64,
+    /// What they are doing.
+    pub connections: ConnectionCounts,
+    /// Connections that wait to be accepted; none where the kernel does not say.
+    pub accept_queue: Option<u64>,
+    /// How long the exchanges of all routes took.
+    pub phases: PerPhase<Distribution>,
+    /// Routes that have had a request.
+    pub routes: Vec<LiveRoute>,
+}
+
+/// What went wrong last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveFault {
+    /// One line.
+    pub message: String,
+    /// Seconds since then.
+    pub age_s: u64,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveProcess {
+    /// Its place within the generation, from 0.
+    pub slot: usize,
+    /// Its generation.
+    pub generation: u64,
+    /// "starting", "ready", "draining", "stuck" or "waiting".
+    pub state: String,
+    /// Resident memory.
+    pub resident_bytes: Option<u64>,
+}
+
+/// One route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveRoute {
+    /// Its name.
+    pub route: String,
+    /// Exchanges that ended with a status of 5xx.
+    pub failed: u64,
+    /// Time that all of its exchanges took together.
+    pub sum_ns: u64,
+    /// Number and count of each bucket of their whole time that is not empty, as `telemetry::Snapshot::counts` gives them.
+    pub buckets: Vec<(u16, u64)>,
+}
