@@ -46,6 +46,7 @@ class Browser:
         self._commands = open(commands, "wb", buffering=0)  # noqa: SIM115
         self._messages = open(messages, "rb")  # noqa: SIM115
         self._number = 0
+        self._events: list[dict[str, Any]] = []
         self._session: str | None = None
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -70,7 +71,35 @@ class Browser:
             assert byte, "the browser has ended"
             text += byte
         message: dict[str, Any] = json.loads(text)
+        if "method" in message:
+            self._events.append(message)
         return message
+
+    def watch(self) -> None:
+        """From now on `complaints` and `requests` have what there is."""
+        for domain in ("Runtime", "Log", "Network"):
+            self._ask(f"{domain}.enable")
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """Errors and warnings of scripts, and of the browser about the page."""
+        kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
+        return [event for event in self._events if event["method"] in kinds]
+
+    def requests(self) -> set[str]:
+        """The addresses that pages have asked for."""
+        sent = [event for event in self._events if event["method"] == "Network.requestWillBeSent"]
+        return {event["params"]["request"]["url"] for event in sent}
+
+    def scheme(self, name: str) -> None:
+        """Light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        self._ask("Emulation.setEmulatedMedia", features=features)
+
+    def accessible(self) -> set[tuple[str, str]]:
+        """Role and name of all that the accessibility tree has."""
+        nodes = self._ask("Accessibility.getFullAXTree")["nodes"]
+        shown = [node for node in nodes if not node.get("ignored")]
+        return {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in shown}
 
     def parts(self, url: str) -> list[dict[str, Any]]:
         """Opens a page; gives the page and all that it needs, each with its timings in milliseconds."""

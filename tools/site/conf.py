@@ -28,6 +28,7 @@ NAVIGATION = {
         "docs/guide/logs",
         "docs/guide/metrics",
         "docs/guide/top",
+        "docs/guide/live-page",
         "docs/guide/report",
         "docs/guide/whatif",
     ],

@@ -115,6 +115,12 @@ fn sent_token(fields: &HeaderMap) -> Option<&[u8]> {
         .then(|| token.trim_ascii())
 }
 
+/// Whether a browser says that a page of another site has made it ask.
+pub(crate) fn is_of_another_site(fields: &HeaderMap) -> bool {
+    let site = fields.get("sec-fetch-site");
+    site.is_some_and(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
+}
+
 fn is_own_host(fields: &HeaderMap) -> bool {
     let Some(host) = fields.get(HOST).and_then(|host| host.to_str().ok()) else {
         return false;

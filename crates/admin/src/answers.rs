@@ -3,22 +3,31 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
+use http_body_util::{Either, Full};
+use hyper::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    WWW_AUTHENTICATE,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use ipc::AdminQuery;
 use telemetry::counters::Exposition;
 
-use crate::access::{Access, Denial, Peer};
+use crate::access::{Access, Denial, Peer, is_of_another_site};
+use crate::live::{LiveEvents, LiveFeed};
+use crate::page;
 use crate::supervisor_link::SupervisorLink;
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const SILENT: &str = "the supervisor does not answer\n";
+const EVENTS: &str = "text/event-stream";
+/// For clients that are no browsers: those get the page.
 const INDEX: &str = "\
 /metrics  for Prometheus (OpenMetrics or text)
 /status   the state of all processes, as JSON
 /load     requests that run and wait, as JSON
+/live     what the page shows, as server-sent events
 /ready    200 while requests are served, else 503
 /health   200 while the server is alive
 ";
@@ -27,14 +36,18 @@ const INDEX: &str = "\
 pub(crate) struct Answers {
     access: Access,
     link: Rc<SupervisorLink>,
+    live: Rc<LiveFeed>,
 }
+
+/// The body of an answer: whole, or the events of the live view.
+pub(crate) type AnswerBody = Either<Full<Bytes>, LiveEvents>;
 
 /// One answer, but for what all have.
 struct Answer {
     status: u16,
     content_type: &'static str,
-    body: Bytes,
-    extra: Option<(HeaderName, &'static str)>,
+    body: AnswerBody,
+    extra: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Answer {
@@ -42,14 +55,14 @@ impl Answer {
         Self {
             status,
             content_type: TEXT,
-            body: Bytes::from_static(text.as_bytes()),
+            body: Either::Left(Full::from(text)),
             extra: None,
         }
     }
 
     fn with(self, name: HeaderName, value: &'static str) -> Self {
         Self {
-            extra: Some((name, value)),
+            extra: Some((name, HeaderValue::from_static(value))),
             ..self
         }
     }
@@ -57,18 +70,19 @@ impl Answer {
 
 impl Answers {
     pub(crate) fn new(access: Access, link: Rc<SupervisorLink>) -> Self {
-        Self { access, link }
+        let live = LiveFeed::new(Rc::clone(&link));
+        Self { access, link, live }
     }
 
     /// Answers one request of this peer.
-    pub(crate) async fn of<B>(&self, peer: Peer, request: &Request<B>) -> Response<Full<Bytes>> {
+    pub(crate) async fn of<B>(&self, peer: Peer, request: &Request<B>) -> Response<AnswerBody> {
         let Answer {
             status,
             content_type,
             body,
             extra,
         } = self.find(peer, request).await;
-        let mut response = Response::new(Full::new(body));
+        let mut response = Response::new(body);
         *response.status_mut() = StatusCode::from_u16(status).expect("statuses are known ones");
         let fields = response.headers_mut();
         let own = [
@@ -76,10 +90,10 @@ impl Answers {
             (CACHE_CONTROL, "no-store"),
             (HeaderName::from_static("x-content-type-options"), "nosniff"),
         ];
-        for (name, value) in own.into_iter().chain(extra) {
-            let value = hyper::header::HeaderValue::from_static(value);
-            fields.insert(name, value);
+        for (name, value) in own {
+            fields.insert(name, HeaderValue::from_static(value));
         }
+        fields.extend(extra.map(|(name, value)| (Some(name), value)));
         response
     }
 
@@ -92,6 +106,8 @@ impl Answers {
         match path {
             "/health" => return self.health().await,
             "/ready" => return self.ready().await,
+            // The page holds nothing of the server. Its script asks for the token, and sends it.
+            "/" if wants_html(request) => return page_answer(),
             _ => {}
         }
         if let Err(denial) = self.access.check(peer, request.headers()) {
@@ -106,8 +122,28 @@ impl Answers {
             "/" => Answer::text(200, INDEX),
             "/metrics" => self.metrics(request).await,
             "/status" => self.json(AdminQuery::Status).await,
+            "/live" => self.live(request),
             "/load" => self.json(AdminQuery::Load).await,
             _ => Answer::text(404, "no such path\n"),
+        }
+    }
+
+    fn live<B>(&self, request: &Request<B>) -> Answer {
+        // A page of another site cannot read them, and takes no place from those that can.
+        if is_of_another_site(request.headers()) {
+            return Answer::text(403, "only the page of this server may ask\n");
+        }
+        if request.method() != Method::GET {
+            return Answer::text(405, "GET alone\n").with(ALLOW, "GET");
+        }
+        match self.live.subscribe() {
+            Some(events) => Answer {
+                status: 200,
+                content_type: EVENTS,
+                body: Either::Right(events),
+                extra: None,
+            },
+            None => Answer::text(503, "too many pages are open\n"),
         }
     }
 
@@ -144,10 +180,28 @@ impl Answers {
             Some(body) => Answer {
                 status: 200,
                 content_type,
-                body,
+                body: Either::Left(Full::new(body)),
                 extra: None,
             },
             None => Answer::text(503, SILENT),
         }
+    }
+}
+
+fn wants_html<B>(request: &Request<B>) -> bool {
+    let accept = request.headers().get(ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
+fn page_answer() -> Answer {
+    let Some(page) = page::Page::with_new_nonce() else {
+        return Answer::text(503, "the kernel gives no random number\n");
+    };
+    Answer {
+        status: 200,
+        content_type: HTML,
+        body: Either::Left(Full::from(page.html)),
+        extra: Some((CONTENT_SECURITY_POLICY, page.policy)),
     }
 }

@@ -13,6 +13,8 @@
 mod access;
 mod answers;
 mod listener;
+mod live;
+mod page;
 mod supervisor_link;
 
 use std::io;

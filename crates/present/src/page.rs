@@ -165,6 +165,11 @@ impl Page {
         self
     }
 
+    /// The style of pages and of the colours of their charts, for a page that is not written with this type.
+    pub fn style() -> String {
+        [STYLE, crate::chart::STYLE].concat()
+    }
+
     /// The whole file.
     pub fn finish(&self) -> String {
         let (title, body, chart) = (&self.title, &self.body, crate::chart::STYLE);

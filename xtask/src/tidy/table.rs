@@ -419,7 +419,7 @@ pub(super) const CRATES: [CrateRule; 20] = [
     CrateRule {
         name: "admin",
         package: "milepost-admin",
-        ours: &["os", "ipc", "telemetry", "config"],
+        ours: &["os", "ipc", "telemetry", "config", "present"],
         others: Others::AllBut(&["pyo3", "pyo3-ffi", "clap"]),
         forbids: "admin has what the supervisor says: no server, no client's bytes, no Python",
     },

@@ -1,0 +1,208 @@
+"""The page of the admin listener in Chromium: what it shows, and what it never does.
+
+Run by `make conformance`, where chromium is installed. Pictures are left in the folders of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from test_admin import answers
+from test_browser import UNTIL
+
+from browser import Browser, browser
+from serving import Milepost, free_port, until
+
+pytestmark = pytest.mark.conformance
+
+APP = """
+import time
+
+def app(environ, start_response):
+    path = environ["PATH_INFO"]
+    if path == "/slow":
+        time.sleep(0.3)
+    start_response("500 x" if path == "/broken" else "200 OK", [("Content-Type", "text/plain")])
+    return [b"done"]
+"""
+#: As HTML it would be another text.
+ESCAPED = "/&lt;b&gt;"
+HOSTILE = "<img src=x onerror=document.body.remove()><script>document.body.remove()</script>"
+SIZES = (("light", 1200, 1500), ("dark", 1200, 1500), ("light", 375, 800))
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Iterator[Browser]:
+    with browser(tmp_path / "profile") as page:
+        page.watch()
+        yield page
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+def shows(page: Browser, script: str) -> object:
+    return page.result(UNTIL % script)
+
+
+def text_of(identifier: str) -> str:
+    return f"document.getElementById({json.dumps(identifier)}).innerText"
+
+
+def load(server: Milepost, paths: list[str], seconds: int, clients: int = 4) -> list[threading.Thread]:
+    """Clients that ask until they are told to stop."""
+
+    def ask(client_number: int) -> None:
+        for number in range(client_number, client_number + 20 * seconds):
+            with server.connect() as client:
+                client.ask("GET", paths[number % len(paths)])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def colours(png: bytes) -> int:
+    """How many colours a picture has: a page that shows nothing has next to none."""
+    at, data, width, channels = 8, b"", 0, 3
+    while at < len(png):
+        [size] = struct.unpack(">I", png[at : at + 4])
+        kind, part = png[at + 4 : at + 8], png[at + 8 : at + 8 + size]
+        if kind == b"IHDR":
+            width, channels = struct.unpack(">I", part[:4])[0], 4 if part[9] == 6 else 3
+        elif kind == b"IDAT":
+            data += part
+        at += size + 12
+    rows = zlib.decompress(data)
+    line = width * channels + 1
+    return len(
+        {
+            rows[at : at + channels]
+            for row in range(0, len(rows), line)
+            for at in range(row + 1, row + line, channels)
+        }
+    )
+
+
+def test_a_busy_server_is_shown_light_dark_and_on_a_phone(
+    serve: Callable[..., Milepost], tmp_path: Path, port: int, chromium: Browser
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    server = serve("app:app", "--threads", "2:2", "--admin-bind", f"127.0.0.1:{port}")
+    assert until(lambda: answers(port))
+    chromium.open(f"http://127.0.0.1:{port}/")
+    threads = load(server, ["/", "/slow", "/", "/broken"], 6)
+    shows(chromium, text_of("pools") + ".includes('requests wait for a thread')")
+    shows(chromium, text_of("sentences") + ".includes('waiting for a thread')")
+    assert shows(chromium, text_of("routes") + ".startsWith('app')")
+    for scheme, width, height in SIZES:
+        chromium.scheme(scheme)
+        chromium.picture(width, height)
+        shows(chromium, "document.getElementById('heat').width > 300")
+        picture = chromium.picture(width, height)
+        (tmp_path / f"page-{scheme}-{width}.png").write_bytes(picture)
+        assert colours(picture) > 20, scheme
+        assert chromium.result("document.documentElement.scrollWidth") <= width
+    for thread in threads:
+        thread.join()
+    found = chromium.accessible()
+    for heading in (
+        "What the last minute says",
+        "Where the time of a request goes",
+        "Durations over time",
+        "Pools of threads",
+        "Routes of the last minute",
+        "Connections and processes",
+    ):
+        assert ("heading", heading) in found, heading
+    assert {("rowheader", "default"), ("rowheader", "app"), ("columnheader", "Waiting")} <= found
+    [alternative] = [
+        name for role, name in found if role in ("image", "img", "Canvas") and "requests in" in name
+    ]
+    assert "99 % up to" in alternative
+    assert chromium.complaints() == []
+    assert chromium.requests() == {f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/live", "data:,"}
+
+
+def test_names_of_routes_are_text_and_tables_are_sorted(
+    serve: Callable[..., Milepost], tmp_path: Path, port: int, chromium: Browser
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "file").write_text("text")
+    folders = [f"{json.dumps(prefix)} = 'site'" for prefix in ("/a", "/b", "/c", ESCAPED)]
+    server = serve("--admin-bind", f"127.0.0.1:{port}", toml="\n".join(["[static]", *folders, ""]))
+    assert until(lambda: answers(port))
+    chromium.open(f"http://127.0.0.1:{port}/")
+    shows(chromium, text_of("sentences") + ".includes('No request ended')")
+    with server.connect() as client:
+        for path, times in (("/a", 3), ("/b", 9), ("/c", 1), (ESCAPED, 5)):
+            for _ in range(times):
+                assert client.ask("GET", f"{path}/file").status == 200
+    names = "[...document.querySelectorAll('#routes th')].map(cell => cell.textContent).join(' ')"
+    shows(chromium, f"{names}.split(' ').length === 4")
+    chromium.result("document.querySelector('[data-key=requests] button').click()")
+    assert chromium.result(names) == f"/b {ESCAPED} /a /c"
+    assert chromium.result("document.querySelector('[aria-sort]').dataset.key") == "requests"
+    chromium.result("document.querySelector('[data-key=requests] button').click()")
+    assert chromium.result(names) == f"/c /a {ESCAPED} /b"
+    # No server sends such names, because no request has them; the page must not rely on it.
+    chromium.result("sentencesAt = 0")
+    chromium.result(
+        "((bad) => take('status', {...latest, doing: bad, sentences: [bad, '`' + bad + '`'], "
+        "version: bad, routes: [{...latest.routes[0], route: bad}], "
+        "processes: [{...latest.processes[0], state: bad}]}))"
+        f"({json.dumps(HOSTILE)})"
+    )
+    assert chromium.result(names) == HOSTILE
+    assert chromium.result("[...document.querySelectorAll('#sentences p')].map(one => one.textContent)") == [
+        HOSTILE,
+        HOSTILE,
+    ]
+    assert chromium.result("[document.scripts.length, document.images.length]") == [1, 0]
+    assert chromium.complaints() == []
+
+
+def test_the_token_is_asked_for_and_kept_for_the_tab(
+    serve: Callable[..., Milepost], tmp_path: Path, port: int, chromium: Browser
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    words = ["--admin-bind", f"127.0.0.1:{port}", "--admin-token-file", str(token)]
+    serve("--static", f"/={tmp_path}", *words)
+    assert until(lambda: answers(port))
+    chromium.open(f"http://127.0.0.1:{port}/")
+    shows(chromium, "document.activeElement.id === 'secret'")
+    assert chromium.result("document.getElementById('view').hidden")
+
+    def type_token(text: str) -> None:
+        chromium.result(f"secret.value = {json.dumps(text)}; document.querySelector('#token button').click()")
+
+    type_token("fedcba9876543210")
+    shows(chromium, text_of("refusal") + ".includes('not the token')")
+    type_token("0123456789abcdef")
+    shows(chromium, "!document.getElementById('view').hidden")
+    chromium.open(f"http://127.0.0.1:{port}/")
+    shows(chromium, "!document.getElementById('view').hidden")
+    assert chromium.result("document.getElementById('token').hidden")
+
+
+def test_the_page_comes_back_after_its_server(
+    serve: Callable[..., Milepost], tmp_path: Path, port: int, chromium: Browser
+) -> None:
+    words = ("--static", f"/={tmp_path}", "--admin-bind", f"127.0.0.1:{port}")
+    with Milepost(tmp_path, *words):
+        assert until(lambda: answers(port))
+        chromium.open(f"http://127.0.0.1:{port}/")
+        shows(chromium, text_of("doing") + " === 'serving'")
+    shows(chromium, text_of("doing") + " === 'no connection'")
+    serve(*words)
+    shows(chromium, text_of("doing") + " === 'serving'")
