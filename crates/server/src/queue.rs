@@ -429,6 +429,11 @@ impl<T> Queue<T> {
         self.lock().alive
     }
 
+    /// How long the item that came first has waited; zero when none waits.
+    pub(crate) fn oldest_wait(&self, now: Stamp) -> Nanos {
+        self.lock().line.oldest_wait(now)
+    }
+
     /// Threads that are not about to exit, and idle ones of them.
     pub(crate) fn size(&self) -> Size {
         let state = self.lock();

@@ -7,7 +7,8 @@ use rustix::process::Pid;
 
 use super::Supervisor;
 use super::control::status::{
-    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State, Status, Totals,
+    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, RunningRequest, State,
+    Status, Totals,
 };
 use super::generation::Generation;
 use super::metrics::{ProcessLine, ServerFacts};
@@ -16,7 +17,13 @@ use super::process::{self, ChildProcess};
 use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
 use ipc::Role;
-use telemetry::counters::{DriverSnapshot, EventLoopFigures, PoolSnapshot, StatsSnapshot};
+use telemetry::counters::{
+    DriverSnapshot, EventLoopFigures, ListedRequest, PoolSnapshot, StatsSnapshot,
+};
+
+/// Requests that a status lists.
+const RUNNING_LEN_MAX: usize = 200;
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// Connections that wait, by socket.
 type Depths = BTreeMap<SocketKey, Depth>;
@@ -26,6 +33,7 @@ impl Supervisor<'_> {
     pub(super) fn status(&self) -> Status {
         let now = Instant::now();
         let counted = self.counted();
+        let (running, running_more) = self.running();
         let age = self.lifetime.started_at.elapsed().unwrap_or_default();
         let started = self
             .lifetime
@@ -49,6 +57,8 @@ impl Supervisor<'_> {
             doing: self.doing().to_owned(),
             generations: self.generation_lines(now),
             processes: self.process_lines(now),
+            running,
+            running_more,
             addresses: self.sockets.addresses(),
             automatic_certificates: self.acme_client.states().to_vec(),
             certificates: self.certificate_lines(),
@@ -222,6 +232,30 @@ impl Supervisor<'_> {
         }
     }
 
+    /// The requests that run, and how many more there are.
+    fn running(&self) -> (Vec<RunningRequest>, u64) {
+        let (mut all, mut more) = (Vec::new(), 0);
+        // Those that drain have requests, too, and it is them that operators wait for.
+        for process in self.serving_processes() {
+            let Some((counters, pid)) = process.counters().zip(process.pid()) else {
+                continue;
+            };
+            let (listed, unlisted) = counters.running();
+            more += unlisted;
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            all.extend(listed.into_iter().map(|one| RunningRequest {
+                route: counters.route_name(one.route).to_owned(),
+                pool: counters.pool_name(one.pool).to_owned(),
+                pid,
+                ..running_line(&one)
+            }));
+        }
+        all.sort_by_key(|one| std::cmp::Reverse(one.ran_ms));
+        more += all.len().saturating_sub(RUNNING_LEN_MAX) as u64;
+        all.truncate(RUNNING_LEN_MAX);
+        (all, more)
+    }
+
     /// How often steering by processor did what it is for.
     fn steering_line(&self, counted: &StatsSnapshot) -> Option<String> {
         let serving = self.serving()?;
@@ -297,6 +331,20 @@ fn driver_line(process: &ChildProcess, driver: &DriverSnapshot, depths: &Depths)
     }
 }
 
+/// What a request says of itself.
+fn running_line(listed: &ListedRequest) -> RunningRequest {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    RunningRequest {
+        id: text(&listed.id),
+        method: text(&listed.method),
+        path: text(&listed.path),
+        worker: (listed.worker > 0).then_some(listed.worker),
+        waited_ms: listed.waited.0 / NANOS_PER_MS,
+        ran_ms: listed.ran.0 / NANOS_PER_MS,
+        ..RunningRequest::default()
+    }
+}
+
 fn pool_line(pool: &PoolSnapshot) -> PoolStatus {
     let figures = &pool.figures;
     let pressure = match figures.pressure {
@@ -313,6 +361,7 @@ fn pool_line(pool: &PoolSnapshot) -> PoolStatus {
         idle: figures.idle,
         running: figures.running,
         waiting: figures.waiting,
+        oldest_wait_ms: figures.oldest_wait_ns / NANOS_PER_MS,
         completed: figures.completed,
         refused: figures.refused,
         shed: figures.shed,

@@ -5,7 +5,7 @@
 use present::{Table, broken, thousands};
 use supervisor::control::Status;
 use supervisor::control::status::{
-    AddressStatus, DriverStatus, LastFault, PoolStatus, ProcessStatus, Totals,
+    AddressStatus, DriverStatus, LastFault, PoolStatus, ProcessStatus, RunningRequest, Totals,
 };
 use telemetry::counters::{EventLoopFigures, HandshakeTotals};
 
@@ -29,6 +29,7 @@ pub(super) fn table(status: &Status) -> String {
         drivers(&status.processes),
         pools(&status.processes),
         event_loops(&status.processes),
+        running(&status.running),
     ];
     let tables = tables.into_iter().filter(|table| !table.is_empty());
     let tables = tables.map(|table| table.to_text());
@@ -162,6 +163,14 @@ fn last_fault(fault: &LastFault) -> Vec<String> {
 const NAME_MAX: usize = 24;
 const AUTHORITY_MAX: usize = 18;
 
+/// Requests that run are shown that have run for longer, and at most so many.
+const LONG_MS: u64 = 1_000;
+const LONG_LEN_MAX: usize = 5;
+/// Widths at which what is known of them is cut.
+const REQUEST_MAX: usize = 26;
+const POOL_MAX: usize = 8;
+const ID_MAX: usize = 16;
+
 /// Names and numbers are not cut.
 const WHOLE: usize = usize::MAX;
 
@@ -294,6 +303,32 @@ fn event_loops(processes: &[ProcessStatus]) -> Table {
             }),
         );
     table
+}
+
+/// The requests that have run for longest, if that is long.
+fn running(requests: &[RunningRequest]) -> Table {
+    let long = requests.iter().filter(|one| one.ran_ms > LONG_MS);
+    let all = || long.clone().take(LONG_LEN_MAX);
+    let mut table = Table::default();
+    table
+        .numbers("RUNS FOR", all().map(|one| age(one.ran_ms / 1_000)))
+        .text(
+            "REQUEST",
+            REQUEST_MAX,
+            all().map(|one| format!("{} {}", one.method, one.path)),
+        )
+        .text("POOL", POOL_MAX, all().map(|one| one.pool.clone()))
+        .text("ID", ID_MAX, all().map(|one| one.id.clone()))
+        .text("WORKER", WHOLE, all().map(worker));
+    table
+}
+
+/// `4711.3`, as the log and applications call it; of a request at an upstream the process alone.
+fn worker(request: &RunningRequest) -> String {
+    match request.worker {
+        Some(number) => format!("{}.{number}", request.pid),
+        None => request.pid.to_string(),
+    }
 }
 
 /// `31/10k`; `31` without a bound.

@@ -19,7 +19,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use os::Mapping;
-use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats, StatsSnapshot};
+use telemetry::Nanos;
+use telemetry::counters::{
+    DriverStats, EventLoopStats, ListedRequest, PoolStats, RouteStats, RunningTable, StatsSnapshot,
+};
 
 pub use file::CounterFile;
 pub use rates::SharedRates;
@@ -37,6 +40,8 @@ pub struct Counters<'m> {
     pub pools: &'m [Placed<PoolStats>],
     /// The event loop, whether there is one or not.
     pub event_loop: &'m EventLoopStats,
+    /// The requests that run.
+    pub running: &'m RunningTable,
     routes: &'m [Placed<RouteStats>],
     shape: &'m Shape,
 }
@@ -75,13 +80,18 @@ impl View {
                 .place::<Placed<EventLoopStats>>(layout.event_loop, 1)
                 .expect(fits)[0],
             routes: (mapping.place(layout.routes, shape.routes.len())).expect(fits),
+            running: &mapping
+                .place::<Placed<RunningTable>>(layout.running, 1)
+                .expect(fits)[0],
             shape,
         }
     }
 
     fn leak(self) -> Stats {
         // For the life of the process: threads that are cut at its end may count until the last moment.
-        Box::leak(Box::new(self)).counters()
+        let stats = Box::leak(Box::new(self)).counters();
+        stats.running.set_clock(machine_now(), telemetry::now());
+        stats
     }
 }
 
@@ -131,6 +141,24 @@ impl<'m> Counters<'m> {
         &self.pools[usize::from(index)]
     }
 
+    /// The requests that run at present, and how many more run than are listed.
+    pub fn running(&self) -> (Vec<ListedRequest>, u64) {
+        let listed = self.running.list(machine_now()).collect();
+        (listed, self.running.unlisted())
+    }
+
+    /// The name of a route; empty where there is none.
+    pub fn route_name(&self, index: u16) -> &str {
+        let name = self.shape.routes.get(usize::from(index));
+        name.map_or("", String::as_str)
+    }
+
+    /// The name of a pool; empty where there is none.
+    pub fn pool_name(&self, index: u16) -> &str {
+        let name = self.shape.pools.get(usize::from(index));
+        name.map_or("", String::as_str)
+    }
+
     /// Exchanges ended so far.
     pub fn exchanges(&self) -> u64 {
         let counts = self.routes.iter().map(|route| route.numbers().exchanges());
@@ -158,4 +186,12 @@ impl<'m> Counters<'m> {
             routes: routes.map(|(route, name)| route.snapshot(name)).collect(),
         }
     }
+}
+
+/// The machine's monotonic clock, which all processes read alike.
+fn machine_now() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let secs = u64::try_from(now.tv_sec).unwrap_or(0);
+    let rest_ns = u64::try_from(now.tv_nsec).unwrap_or(0);
+    Nanos(Nanos::from_secs(secs).0.saturating_add(rest_ns))
 }

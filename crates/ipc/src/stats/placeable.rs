@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use os::Placeable;
-use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats};
+use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats, RunningTable};
 
 use super::rates::RateWord;
 use super::slots::SlotColumn;
@@ -28,6 +28,8 @@ unsafe impl Placeable for Placed<PoolStats> {}
 unsafe impl Placeable for Placed<EventLoopStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for Placed<RouteStats> {}
+// SAFETY: as above.
+unsafe impl Placeable for Placed<RunningTable> {}
 // SAFETY: as above.
 unsafe impl Placeable for SlotColumn {}
 // SAFETY: as above.

@@ -1,5 +1,5 @@
 //! What one process's counters look like as bytes: a header that says for what they were made, then the
-//! counters of drivers, pools and routes, in this order.
+//! counters of drivers, pools and routes, and the requests that run, in this order.
 //!
 //! The header names everything, so that a segment is understood without the configuration it belongs to,
 //! and a later version knows that it does not understand it.
@@ -14,7 +14,7 @@ use config::typed::Config;
 use os::invariant;
 use serde::{Deserialize, Serialize};
 
-use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats};
+use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats, RunningTable};
 
 /// Segments begin and end here: the largest page of the machines that are served.
 pub(super) const ALIGN_BYTES: u64 = 64 << 10;
@@ -22,9 +22,9 @@ pub(super) const ALIGN_BYTES: u64 = 64 << 10;
 /// What a segment begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"milepost");
 /// To be raised with every change of what a number means. A change of the sizes is seen without it.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 /// Numbers before the shape.
-const NUMBERS_LEN: usize = 7;
+const NUMBERS_LEN: usize = 8;
 const NUMBERS_BYTES: usize = NUMBERS_LEN * size_of::<u64>();
 /// Longest description of a shape; some ten thousand routes.
 const SHAPE_BYTES_MAX: u64 = 1 << 20;
@@ -60,6 +60,7 @@ pub(super) struct Layout {
     pub(super) pools: usize,
     pub(super) event_loop: usize,
     pub(super) routes: usize,
+    pub(super) running: usize,
     /// Of the whole segment.
     pub(super) bytes: u64,
 }
@@ -113,14 +114,16 @@ impl Layout {
         let pools = after::<DriverStats>(drivers, shape.drivers)?;
         let event_loop = after::<PoolStats>(pools, shape.pools.len())?;
         let routes = after::<EventLoopStats>(event_loop, 1)?;
-        let end = after::<RouteStats>(routes, shape.routes.len())?;
+        let running = after::<RouteStats>(routes, shape.routes.len())?;
+        let end = after::<RunningTable>(running, 1)?;
         // Of parts that overlap, each would count into the other.
         invariant!(
             header_bytes <= drivers
                 && drivers <= pools
                 && pools <= event_loop
                 && event_loop <= routes
-                && routes <= end,
+                && routes <= running
+                && running <= end,
             "the parts of a segment overlap"
         );
         Some(Layout {
@@ -128,6 +131,7 @@ impl Layout {
             pools: usize::try_from(pools).ok()?,
             event_loop: usize::try_from(event_loop).ok()?,
             routes: usize::try_from(routes).ok()?,
+            running: usize::try_from(running).ok()?,
             bytes: end.checked_next_multiple_of(ALIGN_BYTES)?,
         })
     }
@@ -152,6 +156,7 @@ fn numbers(shape_bytes: u64) -> [u64; NUMBERS_LEN] {
         of(size_of::<PoolStats>()),
         of(size_of::<EventLoopStats>()),
         of(size_of::<RouteStats>()),
+        of(size_of::<RunningTable>()),
         shape_bytes,
     ]
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde_json::json;
-use telemetry::counters::{Doing, RouteSnapshot, Timeout};
+use telemetry::counters::{BegunRequest, Doing, RouteSnapshot, Timeout};
 use telemetry::{Ending, Nanos, Spans};
 
 use super::*;
@@ -322,7 +322,7 @@ fn refuses_a_damaged_segment() {
         assert_eq!(wrong(View::new(file.as_fd(), &segment)), expect);
     };
     check(&|bytes| bytes.truncate(20), "the file ends before it does");
-    check(&|bytes| bytes.truncate(64), "the file ends before it does");
+    check(&|bytes| bytes.truncate(72), "the file ends before it does");
     check(
         &|bytes| bytes.truncate(70_000),
         "the file ends before it does",
@@ -330,8 +330,8 @@ fn refuses_a_damaged_segment() {
     check(&|bytes| bytes[0] ^= 1, "there is none");
     check(&|bytes| bytes[8] += 1, "another version has made it");
     check(&|bytes| bytes[16] ^= 1, "another version has made it");
-    check(&|bytes| bytes[55] = 0xff, "its header is too long");
-    check(&|bytes| bytes[56] = b'[', "its header is damaged");
+    check(&|bytes| bytes[63] = 0xff, "its header is too long");
+    check(&|bytes| bytes[64] = b'[', "its header is damaged");
     let four_routes = |bytes: &mut Vec<u8>| {
         let (two, four) = (br#"["none","app"]"#, br#"["","","","" ]"#);
         let mut places = bytes.windows(two.len());
@@ -458,7 +458,7 @@ fn the_status_page_shows_quantiles() {
     let none = r#"{"count":1,"mean":0.0,"p50":0.0,"p99":0.0,"max":0.0}"#;
     let five = r#"{"count":1,"mean":0.005,"p50":0.005,"p99":0.005,"max":0.005}"#;
     let pool = concat!(
-        r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"waiting_max":0,"#,
+        r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"oldest_wait_ns":0,"waiting_max":0,"#,
         r#""gil_share_permille":250,"#,
         r#""completed":0,"refused":0,"shed":2,"expired":3,"stream_waits":0,"routes_moved":0,"routes_returned":0,"threads_started":5,"threads_ended":1"#
     );
@@ -576,4 +576,35 @@ proptest! {
             prop_assert!(CounterFile::adopt(fd, &live).is_ok());
         }
     }
+}
+
+#[test]
+fn the_requests_that_run_are_seen_from_outside_the_process() {
+    let mut file = CounterFile::new().unwrap();
+    let shape = shape(1, &["none", "app"]);
+    let segment = file.allot(&shape).unwrap();
+    let inside = Stats::shared(file.file(), &segment, &shape).unwrap();
+    let view = file.view(&segment).unwrap();
+    let mut place = inside.running.place();
+    let now = telemetry::now();
+    place.begin(&BegunRequest {
+        method: b"GET",
+        path: b"/slow",
+        id: b"8f00",
+        queued: now,
+        started: now,
+        pool: 0,
+        route: 1,
+        worker: 3,
+    });
+    let (listed, more) = view.counters().running();
+    assert_eq!((listed.len(), more), (1, 0));
+    assert_eq!(listed[0].path, b"/slow");
+    assert_eq!(view.counters().route_name(listed[0].route), "app");
+    assert_eq!(view.counters().route_name(2), "");
+    // Without the difference of the two clocks it would have run for as long as the machine is up.
+    let ran_max = telemetry::now().since(now).0 + Nanos::from_secs(1).0;
+    assert!(listed[0].ran.0 <= ran_max, "{:?}", listed[0].ran);
+    drop(place);
+    assert_eq!(view.counters().running(), (Vec::new(), 0));
 }

@@ -139,6 +139,7 @@ impl<'py> RequestState<'py> {
         let Assignment {
             mut exchange,
             writer,
+            place,
         } = assignment;
         self.borrow_call(py)
             .begin(writer, exchange.head().is_head());
@@ -149,7 +150,12 @@ impl<'py> RequestState<'py> {
         self.errors.get().end();
         let writer = self.take_writer(py);
         self.clear_environ(py);
-        (Assignment { exchange, writer }, result)
+        let ended = Assignment {
+            exchange,
+            writer,
+            place,
+        };
+        (ended, result)
     }
 
     /// On a free-threaded interpreter another thread may be inside start_response() right now.

@@ -335,7 +335,7 @@ impl LoopWorker {
         }
     }
 
-    fn enter(&mut self, assignment: Assignment, pool: usize) -> LoopAssignment {
+    fn enter(&mut self, mut assignment: Assignment, pool: usize) -> LoopAssignment {
         self.keys += 1;
         let key = self.keys;
         let stream = assignment.writer.stream().expect(HAS_STREAM);
@@ -348,7 +348,7 @@ impl LoopWorker {
             // Its driver may have been too early to find the observer.
             self.inbox.send(LoopEvent::ClientGone(key));
         }
-        self.pools[pool].responder.pool.count_begun();
+        self.pools[pool].responder.count_begun(&mut assignment);
         self.inside += 1;
         self.set_free();
         LoopAssignment {
@@ -431,7 +431,9 @@ impl LoopWorker {
         } = left;
         unobserve(&mut assignment);
         let responder = &mut self.pools[pool].responder;
-        let Assignment { exchange, writer } = &mut assignment;
+        let Assignment {
+            exchange, writer, ..
+        } = &mut assignment;
         let has_head = writer.head_is_sent();
         let ended = writer.cut(&mut exchange.record, "");
         exchange.record.end_as(ending, "");
@@ -589,10 +591,6 @@ impl Pool {
         if let Some(inbox) = self.inbox.get() {
             inbox.send(LoopEvent::CancelAll);
         }
-    }
-
-    fn count_begun(&self) {
-        self.counters.running.add_from_any();
     }
 
     fn count_ended(&self, exchange: &Exchange) {

@@ -534,10 +534,9 @@ impl Pool {
     /// Tells the counters what only the pool knows.
     pub(crate) fn publish_gauges(&self) {
         let (counters, size, shape) = (&self.counters, self.queue.size(), self.settings().shape);
+        let now = telemetry::now();
         if let Some(inbox) = self.inbox.get() {
-            inbox
-                .load
-                .publish(self.shared.stats.event_loop, telemetry::now());
+            inbox.load.publish(self.shared.stats.event_loop, now);
         }
         let (threads, idle, bounds) = match &self.upstream {
             None => (
@@ -546,7 +545,7 @@ impl Pool {
                 (shape.threads_min, shape.threads_max),
             ),
             Some(group) => {
-                group.count_slots(telemetry::now());
+                group.count_slots(now);
                 let (total, free) = group.slots();
                 self.queue.set_free(free);
                 (total, free, (total, total))
@@ -555,6 +554,8 @@ impl Pool {
         counters.threads.set(threads as u64);
         counters.idle.set(idle as u64);
         counters.waiting.set(self.queue.len() as u64);
+        let oldest = self.queue.oldest_wait(now);
+        counters.oldest_wait_ns.set(oldest.0);
         counters.threads_min.set(bounds.0 as u64);
         counters.threads_max.set(bounds.1 as u64);
         counters.waiting_max.set(shape.queue_len_max as u64);

@@ -68,8 +68,8 @@ impl UpstreamWorker {
                 self.responder.refuse(taken.item, taken.now);
                 continue;
             }
-            if let Some(assignment) = self.responder.begin(taken.item, taken.now, None) {
-                self.pool().counters.running.add_from_any();
+            if let Some(mut assignment) = self.responder.begin(taken.item, taken.now, None) {
+                self.responder.count_begun(&mut assignment);
                 return Some(assignment);
             }
         }
@@ -107,9 +107,11 @@ impl UpstreamWorker {
         tunnel: impl FnOnce(Box<Exchange>, Option<ResponseHead>, Vec<u8>) -> Tunnel,
     ) {
         leave_stream(&mut assignment);
+        self.responder.leave_place(&mut assignment);
         let Assignment {
             mut exchange,
             mut writer,
+            ..
         } = assignment;
         let (stream, _, encoding) = writer.way();
         let record = &mut exchange.record;
@@ -173,7 +175,9 @@ impl UpstreamWorker {
     /// Nobody waits for the response any more.
     pub(crate) fn abandon(&mut self, mut assignment: Assignment, ending: Ending) {
         leave_stream(&mut assignment);
-        let Assignment { exchange, writer } = &mut assignment;
+        let Assignment {
+            exchange, writer, ..
+        } = &mut assignment;
         let has_head = writer.head_is_sent();
         let ended = writer.cut(&mut exchange.record, "");
         exchange.record.end_as(ending, "");

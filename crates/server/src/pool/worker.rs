@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use files::Reply;
 use logging::{Level, Log, OnFull};
 use nix::time::ClockId;
+use telemetry::counters::{BegunRequest, RunningPlace};
 use telemetry::{Ending, Nanos, Stamp};
 
 use super::{Job, Pool};
@@ -43,6 +44,8 @@ pub(super) struct Responder {
     pub(super) pool: Arc<Pool>,
     /// Those of no exchange: one between two exchanges of a thread, more of an event loop.
     writers: Vec<ResponseWriter>,
+    /// That of the last request, for the next. No more are kept: rows are few, and others may need them.
+    place: Option<RunningPlace>,
     recorder: Recorder,
 }
 
@@ -110,6 +113,8 @@ pub struct Assignment {
     pub exchange: Box<Exchange>,
     /// The way to answer it.
     pub writer: ResponseWriter,
+    /// Its place among the requests that run, once it does.
+    pub place: Option<RunningPlace>,
 }
 
 impl Assignment {
@@ -226,7 +231,7 @@ impl Worker {
             return None;
         }
         let worker = Some(self.number);
-        let assignment = self.responder.begin(taken.item, taken.now, worker)?;
+        let mut assignment = self.responder.begin(taken.item, taken.now, worker)?;
         let meter = *self.meter.get_or_insert_with(Meter::start);
         if let Some(slot) = &self.slot {
             // After `begin` of the responder, which may find the exchange revoked: the watchdog sees only what
@@ -234,7 +239,7 @@ impl Worker {
             let stream = assignment.writer.stream().expect(HAS_STREAM);
             slot.begin(&assignment.exchange, stream, meter);
         }
-        self.pool().counters.running.add_from_any();
+        self.responder.count_begun(&mut assignment);
         self.is_running = true;
         Some(assignment)
     }
@@ -309,6 +314,7 @@ impl Responder {
         let recorder = Recorder::new(&pool.shared.log, stats, OnFull::WaitLater);
         Self {
             writers: Vec::new(),
+            place: None,
             pool,
             recorder,
         }
@@ -342,7 +348,38 @@ impl Responder {
             ResponseWriter::new(&shared.config, &shared.memory, &shared.load, draining)
         });
         writer.begin_exchange(&exchange.record, exchange.head(), job.to);
-        Some(Assignment { exchange, writer })
+        Some(Assignment {
+            exchange,
+            writer,
+            place: None,
+        })
+    }
+
+    /// The exchange runs from now on, and can be seen to.
+    pub(super) fn count_begun(&mut self, assignment: &mut Assignment) {
+        self.pool.counters.running.add_from_any();
+        let table = self.pool.shared.stats.running;
+        let mut place = self.place.take().unwrap_or_else(|| table.place());
+        let (record, head) = (&assignment.exchange.record, assignment.exchange.head());
+        place.begin(&BegunRequest {
+            method: head.method(),
+            path: head.path(),
+            id: &assignment.exchange.request_id(),
+            queued: record.phases.queued,
+            started: record.phases.started,
+            pool: self.pool.index,
+            route: record.route,
+            worker: record.phases.worker.map_or(0, NonZeroU32::get),
+        });
+        assignment.place = Some(place);
+    }
+
+    /// The exchange is not among those that run any more.
+    pub(super) fn leave_place(&mut self, assignment: &mut Assignment) {
+        if let Some(mut place) = assignment.place.take() {
+            place.end();
+            self.place = Some(place);
+        }
     }
 
     /// Writes a response of the server's own, and its end.
@@ -377,13 +414,16 @@ impl Responder {
         result: Result<(), Fault>,
     ) -> ResponseEnd {
         self.pool.count_left();
+        self.leave_place(assignment);
         let fault = match result {
             Ok(()) if assignment.writer.is_silent() => {
                 Some(Fault::Bug("the application gave no response".to_owned()))
             }
             result => result.err(),
         };
-        let Assignment { exchange, writer } = &mut *assignment;
+        let Assignment {
+            exchange, writer, ..
+        } = &mut *assignment;
         let ended = match &fault {
             None => writer.finish(&mut exchange.record),
             Some(_) if writer.head_is_sent() => writer.cut(&mut exchange.record, FAILED),
@@ -429,10 +469,12 @@ impl Responder {
     }
 
     /// Gives the stream back to its driver, or the rest of the response with it, and ends the exchange.
-    pub(super) fn end(&mut self, assignment: Assignment, ended: ResponseEnd) {
+    pub(super) fn end(&mut self, mut assignment: Assignment, ended: ResponseEnd) {
+        self.leave_place(&mut assignment);
         let Assignment {
             mut exchange,
             writer,
+            ..
         } = assignment;
         let stream = ended.stream.expect(HAS_STREAM);
         self.keep(writer);

@@ -36,6 +36,10 @@ pub struct Status {
     pub generations: Vec<GenerationStatus>,
     /// By generation and slot.
     pub processes: Vec<ProcessStatus>,
+    /// Requests that run, in all processes: those that have run for longest first, at most 200.
+    pub running: Vec<RunningRequest>,
+    /// Requests that run and are not in `running`.
+    pub running_more: u64,
     /// What is listened on.
     pub addresses: Vec<AddressStatus>,
     /// Names with automatic certificates.
@@ -168,6 +172,8 @@ pub struct PoolStatus {
     pub running: u64,
     /// Exchanges that wait for a thread.
     pub waiting: u64,
+    /// How long the exchange that came first has waited for a thread, in milliseconds.
+    pub oldest_wait_ms: u64,
     /// Exchanges that have run.
     pub completed: u64,
     /// Exchanges refused because too many waited.
@@ -179,6 +185,30 @@ pub struct PoolStatus {
     /// Of a thousand parts of the threads' time at work, those in which they wait for the interpreter; `None`
     /// where nobody measures it, because the pool's size is fixed or nothing runs.
     pub gil_share_permille: Option<u64>,
+}
+
+/// A request that runs: an application or an upstream has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunningRequest {
+    /// Its id, of which the log and the response have the same; at most the first 40 bytes.
+    pub id: String,
+    /// The method; at most the first 16 bytes.
+    pub method: String,
+    /// The path as received, without its query; at most the first 96 bytes.
+    pub path: String,
+    /// The route that took it.
+    pub route: String,
+    /// The pool that runs it.
+    pub pool: String,
+    /// Its process.
+    pub pid: u32,
+    /// Number of the worker in the process; none of a request that an upstream has.
+    pub worker: Option<u32>,
+    /// How long it had waited before it ran, in milliseconds.
+    pub waited_ms: u64,
+    /// How long it has run, in milliseconds.
+    pub ran_ms: u64,
 }
 
 /// One address.

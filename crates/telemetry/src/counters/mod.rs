@@ -7,6 +7,7 @@
 //! used for, nor where they lie.
 
 mod exposition;
+mod running;
 mod snapshot;
 mod table;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Ending, PhaseHistograms, Spans};
 
 pub use exposition::{Exposition, MetricKind, MetricWriter};
+pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable};
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
 };
@@ -211,6 +213,8 @@ numbers! {
         gauge running,
         /// Gauge: requests in the queue.
         gauge waiting,
+        /// Gauge: how long the request that came first to the queue has waited in it, in nanoseconds.
+        most oldest_wait_ns,
         /// Gauge: most requests that the queue takes.
         gauge waiting_max as "queue_max",
         /// Gauge: of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and

@@ -138,6 +138,8 @@ fn status() -> Status {
             process(0, 8, State::Ready),
             dead,
         ],
+        running: Vec::new(),
+        running_more: 0,
         certificates: vec![certificate()],
         addresses: addresses(),
         automatic_certificates: Vec::new(),
@@ -229,6 +231,38 @@ LOOP     INSIDE  SOCKETS         LAG  BUSY  SLOW    HELD  ANYIO      EXECUTOR
     let table = table(&status());
     assert!(table == expect, "{table}");
     check_width(&table);
+}
+
+#[test]
+fn the_five_oldest_requests_are_shown_that_run_for_more_than_a_second() {
+    let request = |number: u64, ran_ms| RunningRequest {
+        id: format!("00000000000000{number:02x}"),
+        method: "GET".to_owned(),
+        path: format!("/report/{number}/a-path-that-is-long-enough-to-be-cut"),
+        pool: "default".to_owned(),
+        pid: 4_194_304,
+        worker: (number != 2).then_some(number as u32),
+        ran_ms,
+        ..RunningRequest::default()
+    };
+    let requests = [
+        request(1, 7_325_000),
+        request(2, 61_000),
+        request(3, 1_001),
+        request(4, 1_000),
+    ];
+    let expect = "\
+RUNS FOR  REQUEST                     POOL     ID                WORKER
+   2h 2m  GET /report/1/a-path-tha…   default  0000000000000001  4194304.1
+   1m 1s  GET /report/2/a-path-tha…   default  0000000000000002  4194304
+      1s  GET /report/3/a-path-tha…   default  0000000000000003  4194304.3
+";
+    let text = running(&requests).to_text();
+    assert!(text == expect, "{text}");
+    let many: Vec<_> = (0..9).map(|number| request(number, 9_000)).collect();
+    assert_eq!(running(&many).to_text().lines().count(), 6);
+    assert!(running(&requests[3..]).is_empty());
+    check_width(&text);
 }
 
 #[test]

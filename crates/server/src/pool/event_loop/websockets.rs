@@ -65,7 +65,9 @@ impl LoopWorker {
         fields: FieldLines,
         deflate: Option<DeflateAgreement>,
     ) -> Result<WebSocketAssignment, LoopAssignment> {
-        let Assignment { exchange, writer } = &mut accepted.assignment;
+        let Assignment {
+            exchange, writer, ..
+        } = &mut accepted.assignment;
         let (stream, direct, encoding) = writer.way();
         let pool = &self.pools[accepted.pool].responder.pool;
         let channel = Arc::new(WebSocketChannel::new(
@@ -117,11 +119,15 @@ impl LoopWorker {
         self.websockets += 1;
         self.set_free();
         let LoopAssignment {
-            assignment, pool, ..
+            mut assignment,
+            pool,
+            ..
         } = accepted;
+        self.pools[pool].responder.leave_place(&mut assignment);
         let Assignment {
             exchange,
             mut writer,
+            ..
         } = assignment;
         writer.leave();
         // A silent connection does not keep it.
