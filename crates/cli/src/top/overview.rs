@@ -504,6 +504,7 @@ fn summed<'a>(pools: impl Iterator<Item = &'a PoolStatus>) -> PoolStatus {
         refused: all.refused + one.refused,
         shed: all.shed + one.shed,
         expired: all.expired + one.expired,
+        oldest_wait_ms: all.oldest_wait_ms.max(one.oldest_wait_ms),
         gil_share_permille: all.gil_share_permille.max(one.gil_share_permille),
     })
 }
