@@ -9,12 +9,13 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_admin import answers, ask
+from test_admin import answers, ask, listens
 
 from serving import Milepost, free_port, until
 
@@ -164,10 +165,29 @@ def test_readers_are_bounded_and_leave_their_place(site: Milepost, port: int) ->
         for _ in range(3):
             with Events(port) as refused:
                 assert refused.status == 503
-        # They get the same, and other clients are answered.
         assert ask(port, "/ready")[0] == 200
-        assert {reader.status_where(lambda _: True)["generation"] for reader in readers} == {1}
+        # All of them get the answer to one question, those that have begun later from then on.
+        seconds = [[reader.status_where(lambda _: True) for _ in range(3)] for reader in readers]
+        [first, *others] = [{json.dumps(event) for event in events} for events in seconds]
+        assert all(first & other for other in others)
+        assert len(first.union(*others)) <= 5
     assert until(lambda: admitted(port))
+    # Without a reader the process has nothing to do, and asks nothing.
+    children = Path(f"/proc/{site.pid}/task/{site.pid}/children").read_text().split()
+    [pid] = [int(pid) for pid in children if listens(int(pid), port)]
+    assert until(lambda: sleeps(pid))
+
+
+def sleeps(pid: int) -> bool:
+    """Whether a process does not even wake up, for longer than the time between two questions."""
+
+    def switches() -> list[str]:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return [line for line in lines if "ctxt_switches" in line]
+
+    before = switches()
+    time.sleep(1.5)
+    return switches() == before
 
 
 def admitted(port: int) -> bool:

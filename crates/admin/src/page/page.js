@@ -24,7 +24,7 @@ let sortBy = { key: "sum", isDown: true };
 let sentencesAt = 0;
 
 // Numbers as people read them, as the tools write them.
-const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2)).replace(/\.0+$/, "");
+const digits = (value) => (value >= 100 || value === 0 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 function duration(seconds) {
   if (!(seconds > 0)) return "0";
   for (const [unit, name] of [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]) {
