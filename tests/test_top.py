@@ -22,12 +22,6 @@ import pytest
 from serving import COMMAND, DEADLINE_S, Milepost, environment, run, until
 from supervising import Supervised, write_app
 
-ROUTES = """
-[[route]]
-path = "/shop/*"
-name = "shop"
-"""
-
 
 class Top:
     """`milepost top` on a terminal of its own, and what stands on it."""
@@ -92,14 +86,19 @@ class Top:
             )
         )
 
+    def hang_up(self) -> None:
+        """Closes the terminal, as the end of a connection does."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._reader.join()
+            os.close(self.terminal)
+            os.close(self.theirs)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self._ended.set()
-        self._reader.join()
-        os.close(self.terminal)
-        os.close(self.theirs)
+        self.hang_up()
 
 
 @contextlib.contextmanager
@@ -133,14 +132,14 @@ def requests(server: Milepost, path: str) -> Iterator[None]:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Supervised]:
     write_app(tmp_path)
-    with Supervised(tmp_path, "app:app", "--threads", "2:2", log=None, toml=ROUTES) as server:
+    with Supervised(tmp_path, "app:app", "--threads", "2:2", log=None) as server:
         yield server
 
 
 def test_shows_rates_routes_and_pools(server: Supervised) -> None:
     with top(server) as shown, requests(server, "/shop/1"):
         assert shown.shows(r"^ +[1-9][0-9,.]* requests/s +[▁▂▃▄▅▆▇█]+$"), shown.text
-        assert shown.shows(r"^shop +[1-9]"), shown.text
+        assert shown.shows(r"^app +[1-9]"), shown.text
         assert shown.shows(r"^default +2 +"), shown.text
         shown.press("\t\t\t")
         assert shown.shows(rf"^1\.0 +ready +{server.serving_pid} "), shown.text
@@ -159,7 +158,7 @@ def test_goes_on_through_a_reload(server: Supervised) -> None:
         assert shown.shows("generation 1$"), shown.text
         server.done("reload")
         assert shown.shows("generation 2$"), shown.text
-        assert shown.shows(r"^shop +[1-9]"), shown.text
+        assert shown.shows(r"^app +[1-9]"), shown.text
         assert "anew" not in shown.text
 
 
@@ -180,6 +179,14 @@ def test_restores_the_terminal_when_a_signal_ends_it(server: Supervised, number:
         shown.process.send_signal(number)
         assert shown.wait() == 128 + number
         assert shown.is_restored(), shown.raw[-200:]
+
+
+def test_ends_with_its_terminal(server: Supervised) -> None:
+    with top(server) as shown:
+        assert shown.shows("routes"), shown.text
+        shown.hang_up()
+        # No signal: that goes to programs whose session has this terminal.
+        assert shown.wait() == 2
 
 
 def test_waits_for_a_server_that_is_gone_and_shows_the_next_one(tmp_path: Path) -> None:

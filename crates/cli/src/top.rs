@@ -20,6 +20,8 @@ use std::time::Duration;
 use clap::{ArgMatches, Command};
 use crossterm::event::{self, Event};
 use ratatui::DefaultTerminal;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::control;
@@ -30,7 +32,10 @@ use draw::Palette;
 use view::{Answer, NextStep, View};
 
 /// Keys, signals and answers are looked for this often.
-const TICK: Duration = Duration::from_millis(200);
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
 /// What a shell gives for a program that a signal ended.
 const ENDED_BY_SIGNAL: i32 = 128;
 
@@ -39,8 +44,8 @@ const NOTES: &str = "\
 Needs no setting of the server: it asks on the control socket, as `milepost status` does. Figures
 are those of the last second; routes those of the last minute. A server that ends or is started
 anew is waited for. `?` explains keys and columns. Without colours where NO_COLOR is set.
-Exit code 0: it was quit. 1: no server runs there. 2: it could not be asked, or standard output
-is no terminal; for programs there is `milepost status --json`.";
+Exit code 0: it was quit. 1: no server runs there. 2: it could not be asked, or there is no
+terminal; for programs there is `milepost status --json`.";
 
 pub(crate) fn command() -> Command {
     Command::new("top")
@@ -52,13 +57,7 @@ pub(crate) fn command() -> Command {
 
 /// Shows it until it is quit.
 pub(crate) fn run(matches: &ArgMatches) -> i32 {
-    let is_terminal = io::stdout().is_terminal();
-    let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
-    if !is_terminal || is_dumb {
-        let cause = match is_terminal {
-            true => "the terminal cannot place a cursor (TERM=dumb)",
-            false => "standard output is no terminal",
-        };
+    if let Err(cause) = has_terminal() {
         let message = Message::new("top", cause);
         message
             .with_hint("`milepost status --json` prints everything once, for programs")
@@ -88,6 +87,18 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     }
 }
 
+/// # Errors
+/// Why nothing can be shown, or no key be read.
+fn has_terminal() -> Result<(), &'static str> {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+    match (io::stdout().is_terminal(), io::stdin().is_terminal()) {
+        (false, _) => Err("standard output is no terminal"),
+        (true, false) => Err("standard input is no terminal"),
+        (true, true) if is_dumb => Err("the terminal cannot place a cursor (TERM=dumb)"),
+        (true, true) => Ok(()),
+    }
+}
+
 /// The terminal is as it was before when this returns, and before a panic says what it was.
 fn in_terminal<T>(work: impl FnOnce(&mut DefaultTerminal) -> io::Result<T>) -> io::Result<T> {
     let mut terminal = ratatui::try_init().inspect_err(|_| {
@@ -95,8 +106,11 @@ fn in_terminal<T>(work: impl FnOnce(&mut DefaultTerminal) -> io::Result<T>) -> i
         let _ = ratatui::try_restore();
     })?;
     let done = work(&mut terminal);
-    // Dropped first, because that shows the cursor.
-    drop(terminal);
+    match terminal.show_cursor() {
+        Ok(()) => drop(terminal),
+        // Dropping it would say so on standard error, and panic where that is the closed terminal too.
+        Err(_) => std::mem::forget(terminal),
+    }
     let restored = ratatui::try_restore();
     done.and_then(|done| restored.map(|()| done))
 }
@@ -120,16 +134,17 @@ fn watch(
         if has_changed || view.trouble(now).is_some() {
             terminal.draw(|frame| draw::draw(frame, &view, now, palette))?;
         }
-        has_changed = event::poll(TICK)?;
+        wait_for_terminal()?;
+        match signal.load(Ordering::Relaxed) {
+            0 => {}
+            number => return Ok(ENDED_BY_SIGNAL + number as i32),
+        }
+        has_changed = event::poll(Duration::ZERO)?;
         if has_changed
             && let Event::Key(key) = event::read()?
             && view.key(key) == NextStep::Quit
         {
             return Ok(DONE);
-        }
-        match signal.load(Ordering::Relaxed) {
-            0 => {}
-            number => return Ok(ENDED_BY_SIGNAL + number as i32),
         }
         loop {
             match answers.try_recv() {
@@ -143,5 +158,25 @@ fn watch(
             }
             has_changed = true;
         }
+    }
+}
+
+/// Until a key is pressed, a signal comes (as one does with each new size), or a tick is over.
+///
+/// crossterm could wait itself, but reads a terminal that was closed again and again, without an end.
+///
+/// # Errors
+/// The terminal was closed.
+fn wait_for_terminal() -> io::Result<()> {
+    let stdin = io::stdin();
+    let mut keys = [PollFd::new(&stdin, PollFlags::IN)];
+    match rustix::event::poll(&mut keys, Some(&TICK)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let closed = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    match keys[0].revents().intersects(closed) {
+        true => Err(io::Error::other("it was closed")),
+        false => Ok(()),
     }
 }
