@@ -15,13 +15,26 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dashboards import (
+    ALERTS,
+    ALERTS_TEST,
+    Query,
+    alert_queries,
+    alert_rules,
+    guide_queries,
+    panel_queries,
+    variable_queries,
+)
 from serving import DEADLINE_S, Milepost, environment, free_port, until
 from test_examples import served, told
 
@@ -111,16 +124,18 @@ def test_sqlalchemy_shares_no_connection_between_processes(tmp_path: Path, postg
 
 
 @pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[Callable[[int], int]]:
-    """Starts a Prometheus that scrapes a port; gives the port of its own."""
+def prometheus(tmp_path: Path) -> Iterator[Callable[..., int]]:
+    """Starts a Prometheus that scrapes these ports, with the alert rules; gives the port of its own."""
     with contextlib.ExitStack() as stack:
 
-        def start(target: int) -> int:
+        def start(*targets: int) -> int:
             port = free_port()
             config = tmp_path / "prometheus.yml"
             config.write_text(
-                "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: milepost\n"
-                f"    static_configs:\n      - targets: ['127.0.0.1:{target}']\n"
+                "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\n"
+                f"rule_files: [{json.dumps(str(ALERTS))}]\n"
+                "scrape_configs:\n  - job_name: milepost\n"
+                f"    static_configs:\n      - targets: {[f'127.0.0.1:{target}' for target in targets]}\n"
             )
             argv = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
             stack.enter_context(running(port, [*argv, f"--web.listen-address=127.0.0.1:{port}"]))
@@ -129,8 +144,18 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[[int], int]]:
         yield start
 
 
+def asked(port: int, path: str, **parameters: str) -> Any:
+    """What Prometheus answers; an error of it is one of the test."""
+    url = f"http://127.0.0.1:{port}/api/v1/{path}?" + urllib.parse.urlencode(parameters)
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as reply:
+            return json.load(reply)["data"]
+    except urllib.error.HTTPError as refusal:
+        raise AssertionError(f"{parameters}: {refusal.read().decode()}") from refusal
+
+
 def test_prometheus_scrapes_what_clients_have_counted(
-    serve: Callable[..., Milepost], tmp_path: Path, prometheus: Callable[[int], int]
+    serve: Callable[..., Milepost], tmp_path: Path, prometheus: Callable[..., int]
 ) -> None:
     (tmp_path / "file.txt").write_text("text")
     admin = free_port()
@@ -161,3 +186,94 @@ def test_prometheus_scrapes_what_clients_have_counted(
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
     faults = [line for line in (checked.stdout + checked.stderr).decode().splitlines() if "unit" not in line]
     assert checked.returncode in (0, 3), faults
+
+
+#: A size that stays is not measured, and the moment at which one that changes is measured may be missed.
+MAY_HAVE_NO_DATA = {"Wait for the interpreter (GIL) by pool: A"}
+POOL_APP = """
+import time
+
+def app(environ, start_response):
+    time.sleep(0.002)
+    start_response(environ["QUERY_STRING"] + " x", [("Content-Type", "text/plain")])
+    return [b"done"]
+"""
+LOOP_APP = """
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"done"})
+"""
+
+
+def test_every_query_of_the_dashboard_has_data(
+    tmp_path: Path, authority: Any, prometheus: Callable[..., int]
+) -> None:
+    (tmp_path / "pool_app.py").write_text(POOL_APP)
+    (tmp_path / "loop_app.py").write_text(LOOP_APP)
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "loop").mkdir()
+    tls = authority.flags("site", "localhost")
+    admins = [free_port(), free_port()]
+    here = ["--app-dir", str(tmp_path)]
+    of_pool = [*here, "--threads", "1:4", "--admin-bind", f"127.0.0.1:{admins[0]}", *tls]
+    of_loop = [*here, "--interface", "asgi", "--admin-bind", f"127.0.0.1:{admins[1]}"]
+    with (
+        Milepost(tmp_path / "pool", "pool_app:app", *of_pool, tls=authority.context()) as pool,
+        Milepost(tmp_path / "loop", "loop_app:app", *of_loop) as loop,
+    ):
+        port = prometheus(*admins)
+
+        def load() -> None:
+            for status in (200, 200, 404, 500):
+                with pool.connect() as client:
+                    assert client.ask("GET", f"/?{status}").status == status
+                with loop.connect() as client:
+                    assert client.ask("GET", "/").status == 200
+
+        def missing(queries: list[Query]) -> list[str]:
+            """Those without a number, or without the labels that texts of the dashboard show."""
+            load()
+            without = []
+            for query in queries:
+                results = asked(port, "query", query=query.substituted)["result"]
+                numbers = [one for one in results if one["value"][1] != "NaN"]
+                if not any(query.labels <= one["metric"].keys() for one in numbers):
+                    without.append(query.place)
+            return without
+
+        queries = [*panel_queries(), *variable_queries(), *guide_queries()]
+        with_data = [query for query in queries if query.place not in MAY_HAVE_NO_DATA]
+        assert {query.place for query in queries} >= MAY_HAVE_NO_DATA
+        assert until(lambda: missing(with_data) == []), missing(with_data)
+        # The others, and those of the alerts, at least make sense to Prometheus.
+        missing([query for query in [*queries, *alert_queries()] if query not in with_data])
+        for query in queries:
+            # As a graph asks for it.
+            now = str(int(time.time()))
+            asked(port, "query_range", query=query.substituted, start=now, end=now, step="15")
+
+        def health() -> set[tuple[str, str]]:
+            groups = asked(port, "rules")["groups"]
+            return {(rule["name"], rule["health"]) for group in groups for rule in group["rules"]}
+
+        assert until(lambda: health() == {(rule["alert"], "ok") for rule in alert_rules()}), health()
+
+
+def test_promtool_accepts_the_alert_rules_and_their_tests() -> None:
+    for words in (["check", "rules", str(ALERTS)], ["test", "rules", str(ALERTS_TEST)]):
+        done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_sees_a_rule_that_no_longer_fires(tmp_path: Path) -> None:
+    """Without any one of the rules its test fails."""
+    (tmp_path / ALERTS_TEST.name).write_text(ALERTS_TEST.read_text())
+    for rule in alert_rules():
+        rules = {"groups": [{"name": "milepost", "rules": [one for one in alert_rules() if one != rule]}]}
+        # JSON is YAML.
+        (tmp_path / ALERTS.name).write_text(json.dumps(rules))
+        words = ["promtool", "test", "rules", str(tmp_path / ALERTS_TEST.name)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, rule["alert"]
+        assert rule["alert"] in done.stdout + done.stderr
