@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_admin import answers, ask, listens
 
 from serving import Milepost, free_port, until
+from test_admin import answers, ask, listens
 
 READERS_MAX = 16
 

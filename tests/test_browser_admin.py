@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_admin import answers
 from test_browser import UNTIL
 
 from browser import Browser, browser
 from serving import Milepost, free_port, until
+from test_admin import answers
 
 pytestmark = pytest.mark.conformance
 

@@ -25,6 +25,26 @@ fi
 PATH="$cache/go-bin:$PATH"
 export PATH
 
+# The Helm chart: helm and kubeconform, and the schemas of KEDA and the Prometheus Operator, by Go's own client as well.
+go_program() {
+    [ -x "$cache/go-bin/${1##*/}" ] || GOBIN="$cache/go-bin" go install "$1@$2" || say "$1 could not be installed"
+}
+go_source() { go mod download -json "$1@$2" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p'; }
+if command -v go >/dev/null 2>&1; then
+    go_program helm.sh/helm/v3/cmd/helm v3.22.0
+    go_program github.com/yannh/kubeconform/cmd/kubeconform v0.8.0
+    KEDA_SOURCE=$(go_source github.com/kedacore/keda/v2 v2.21.0)
+    PROMETHEUS_OPERATOR_SOURCE=$(go_source github.com/prometheus-operator/prometheus-operator v0.85.0)
+    export KEDA_SOURCE PROMETHEUS_OPERATOR_SOURCE
+fi
+# The schemas of Kubernetes are in a Python package, of which nothing else is used.
+KUBERNETES_SCHEMAS=$cache/kubernetes_validate-1.37.0-py3-none-any.whl
+export KUBERNETES_SCHEMAS
+if [ ! -f "$KUBERNETES_SCHEMAS" ]; then
+    echo 'kubernetes-validate==1.37.0 --hash=sha256:85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9' >"$results/schemas.txt"
+    "$venv/bin/python" -m pip download -q --no-deps --require-hashes -d "$cache" -r "$results/schemas.txt" || exit 2
+fi
+
 # The tests of uvicorn are in its source alone; the sum is checked by pip.
 uvicorn=uvicorn-0.54.0
 UVICORN_SOURCE=$cache/$uvicorn

@@ -15,6 +15,7 @@ NAVIGATION = {
         "docs/guide/examples",
         "docs/guide/django",
         "docs/guide/deploy",
+        "docs/guide/kubernetes",
         "docs/guide/automatic-certificates",
         "docs/guide/tls",
         "docs/guide/wsgi",
