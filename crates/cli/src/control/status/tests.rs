@@ -253,9 +253,9 @@ fn the_five_oldest_requests_are_shown_that_run_for_more_than_a_second() {
     ];
     let expect = "\
 RUNS FOR  REQUEST                     POOL     ID                WORKER
-   2h 2m  GET /report/1/a-path-tha…   default  0000000000000001  4194304.1
-   1m 1s  GET /report/2/a-path-tha…   default  0000000000000002  4194304
-      1s  GET /report/3/a-path-tha…   default  0000000000000003  4194304.3
+   2h 2m  GET /report/1/a-path-that…  default  0000000000000001  4194304.1
+   1m 1s  GET /report/2/a-path-that…  default  0000000000000002  4194304
+      1s  GET /report/3/a-path-that…  default  0000000000000003  4194304.3
 ";
     let text = running(&requests).to_text();
     assert!(text == expect, "{text}");
