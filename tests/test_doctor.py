@@ -65,3 +65,7 @@ def test_a_faulty_configuration(tmp_path: Path) -> None:
     faulty = run(tmp_path, "doctor", "--config", "m.toml")
     assert faulty.returncode == 2 and "m.toml:1: `processes`" in faulty.stderr
     assert faulty.stdout == ""
+    named = run(tmp_path, "doctor", MILEPOST_CONFIG="m.toml")
+    assert named.returncode == 2 and "m.toml:1: `processes`" in named.stderr
+    variable = run(tmp_path, "doctor", MILEPOST_PROCESSES="x")
+    assert variable.returncode == 2 and "`MILEPOST_PROCESSES`" in variable.stderr

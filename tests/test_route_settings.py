@@ -352,6 +352,45 @@ def test_another_server_decides_who_gets_files(serve: Callable[..., Milepost], t
         assert auth.connections == 1 and len(auth.seen) == 5
 
 
+def test_granted_headers_lead_to_no_other_route(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    (tmp_path / "users").write_text(f"ann:{HASH}\n")
+    with Upstream(answering(knowing({"good": "ann"}))) as auth:
+        with Upstream(answering(lambda one, _: one.reply(b"in"))) as app:
+            upstreams = tables("upstream", {"name": "app", "servers": [app.url]})
+            # Without the header that the client has made up, the request has the route behind the password.
+            forged = {"path": "/", "upstream": "auth", "header": "X-User: root"}
+            toml = judged(auth, forged) + upstreams
+            toml += f"[[route]]\npath = '/'\nupstream = 'app'\nbasic_auth = '{tmp_path}/users'\n"
+            server = serve(toml=toml)
+            with server.connect() as client:
+                assert client.ask("GET", "/", "X-Token: good", "X-User: root").status == 403
+            with server.connect() as client:
+                assert client.ask("GET", "/", "X-Token: good").status == 401
+            assert app.seen == []
+
+
+def test_a_password_and_another_server_may_both_decide(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    def judge(one: Connection, asked: Request) -> None:
+        one.reply(b"", "Authorization: Bearer for-the-app")
+
+    (tmp_path / "users").write_text(f"ann:{HASH}\n")
+    with Upstream(answering(lambda one, _: one.reply(b"in"))) as app, Upstream(answering(judge)) as auth:
+        toml = guarded(app, auth).replace('copy = ["X-User", "X-Role"]', 'copy = ["Authorization"]')
+        server = serve(
+            toml=toml.replace(
+                "[route.forward_auth]", f"basic_auth = '{tmp_path}/users'\n[route.forward_auth]"
+            )
+        )
+        with server.connect() as client:
+            assert client.ask("GET", "/").status == 401 and auth.seen == []
+        with server.connect() as client:
+            assert client.ask("GET", "/", authorization("ann", "secret")).body == b"in"
+        (asked,) = app.seen
+        assert asked.header("authorization") == "Bearer for-the-app"
+
+
 def test_another_server_decides_before_the_body(serve: Callable[..., Milepost]) -> None:
     app = Upstream(answering(lambda one, asked: one.reply(asked.body)))
     with app, Upstream(answering(knowing({"good": "ann"}))) as auth:

@@ -8,6 +8,7 @@ mod rules;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use config::{ConfigFault, Origin};
 use present::Table;
 use serde_json::json;
 
@@ -53,8 +54,11 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
         }
     };
     // Without a configuration there is nothing to serve, which is no fault here.
-    if matches.get_one::<String>("config").is_some() && !understood.faults.is_empty() {
-        let faults: Vec<Message> = understood.faults.iter().map(Message::from).collect();
+    let has_file = environment::config_file(matches).is_some();
+    let counts = |fault: &&ConfigFault| has_file || fault.origin != Origin::Whole;
+    let faults = understood.faults.iter().filter(counts);
+    let faults: Vec<Message> = faults.map(Message::from).collect();
+    if !faults.is_empty() {
         message::say_all(&faults);
         return COULD_NOT;
     }

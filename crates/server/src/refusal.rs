@@ -68,6 +68,11 @@ impl Refusal {
         "Connection names a header that forward_auth sets (copy)",
     );
 
+    pub(crate) const ROUTE_CHANGED: Refusal = Refusal::because(
+        403,
+        "the headers that forward_auth sets (copy) lead to another route",
+    );
+
     pub(crate) const NO_WEBSOCKET: Refusal =
         Refusal::because(501, "WebSocket is for ASGI applications");
     pub(crate) const MISDIRECTED: Refusal =

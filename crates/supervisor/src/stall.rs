@@ -47,7 +47,10 @@ impl StallWatch {
         }
         let sample = HostSample::read(Path::new("/"));
         let before = self.before.replace((now, sample.clone()));
-        let (_, before) = before.filter(|_| late >= LATE)?;
+        // What was counted long before says nothing of this stall.
+        let recent = took + 2 * SAMPLE_EVERY;
+        let is_recent = |at: &Instant| now.duration_since(*at) <= recent;
+        let (_, before) = before.filter(|(at, _)| late >= LATE && is_recent(at))?;
         let secs = late.as_secs_f64();
         let cause = sample.since(&before).cause(late);
         Some(format!("the machine stood still for {secs:.1} s: {cause}"))
@@ -166,6 +169,8 @@ mod tests {
         assert_eq!(watch.woke(secs(1), ms(1_999), begin + secs(1)), None);
         assert_eq!(watch.woke(secs(3), secs(1), begin + secs(2)), None);
         let said = watch.woke(secs(1), ms(2_500), begin + secs(3));
+        // After an hour without a look, what the kernel has counted is about that hour.
+        assert_eq!(watch.woke(secs(1), ms(2_500), begin + secs(3_600)), None);
         let said = said.expect("a sentence");
         assert!(
             said.starts_with("the machine stood still for 1.5 s: "),

@@ -245,7 +245,7 @@ impl Pool {
             // Those for whom there is a thread do not wait, though it may not have come to them yet. A burst
             // would else be refused by a short queue before threads that sleep, and the next request of a client
             // before the thread that has just answered it.
-            let free = free.max(self.threads_off());
+            let free = free.max(self.threads_without_run());
             let free = match class {
                 Class::Health => free,
                 _ => free.saturating_sub(settings.reserve_threads),
@@ -276,7 +276,7 @@ impl Pool {
     }
 
     /// Threads that run nothing, as far as the counters know: they sleep, or have just ended a run.
-    fn threads_off(&self) -> usize {
+    fn threads_without_run(&self) -> usize {
         if self.upstream.is_some() || self.has_event_loop() {
             return 0;
         }

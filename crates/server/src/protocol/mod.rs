@@ -151,12 +151,12 @@ pub(crate) enum CheckVerdict {
 }
 
 /// Which look at a request is meant.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
     First,
     /// Its password was right.
     Authenticated,
-    /// The server of `forward_auth` lets it pass.
+    /// The server of `forward_auth` lets it pass on the route that it had; its password was right before that.
     Authorized,
 }
 
@@ -348,6 +348,10 @@ impl Connection {
         // Ends of its own have what a trusted proxy says of its client.
         record.is_forwarded = !Arc::ptr_eq(&ends, &self.opened.ends);
         let disposition = driver.shared.service.dispatch(head, &ends);
+        if look == Look::Authorized && record.route != disposition.route {
+            // Nobody has asked the guard of the other route.
+            return Begun::Respond(self.refuse(request, Refusal::ROUTE_CHANGED));
+        }
         record.route = disposition.route;
         if let Some(guard) = driver.shared.guards.of(disposition.route)
             && let Some(begun) = self.guarded(guard, request, &ends, look)
@@ -405,6 +409,10 @@ impl Connection {
         look: Look,
     ) -> Option<Begun> {
         let driver = &self.driver;
+        if look == Look::Authorized {
+            // Its head may have other credentials by now, which are not for this server.
+            return None;
+        }
         // A request counts once, and before its password does: guesses come as seldom as requests.
         if look == Look::First
             && let Some(refusal) = guard.too_early(request.head, ends)
@@ -427,8 +435,7 @@ impl Connection {
         if let Some(refusal) = refusal {
             return Some(Begun::Respond(self.refuse(request, refusal)));
         }
-        let auth = guard.forward_auth().filter(|_| look < Look::Authorized)?;
-        let check = Check::ForwardAuth(Arc::clone(auth));
+        let check = Check::ForwardAuth(Arc::clone(guard.forward_auth()?));
         Some(Begun::Authenticate(Box::new(check)))
     }
 

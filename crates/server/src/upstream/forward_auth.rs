@@ -101,10 +101,12 @@ impl Driver {
         ends: &Ends,
     ) -> Result<AuthAnswer, UpstreamFault> {
         let slot = self.slot_for_auth(own).await?;
+        let written = question(own, &slot, auth, head, ends);
         let question = AuthQuestion {
             driver: self,
             own,
-            written: question(own, &slot, auth, head, ends)?,
+            // The server has not been asked.
+            written: written.inspect_err(|_| slot.ended(telemetry::now(), Outcome::Abandoned))?,
             ends,
         };
         let longest = Duration::from_nanos(own.group.settings.response_timeout.0);
