@@ -1,7 +1,8 @@
 //! What the supervisor and the processes that serve have in common.
 //!
 //! The `channel` between them and its messages, the `payload` that a process reads at its start, sockets before they
-//! serve (`listen`, `unix_listen`), and the counters in shared memory (`stats`), which the processes write and the supervisor reads.
+//! serve (`listen`, `unix_listen`), and the counters in shared memory (`stats`), which the processes write and the supervisor reads,
+//! and the last requests (`history`).
 //! `pidfile` names the supervisor to other programs. Starts no process and serves no client.
 
 #![deny(unsafe_code)]
@@ -9,6 +10,7 @@
 mod acme;
 mod certificate;
 mod channel;
+pub mod history;
 pub mod listen;
 mod live;
 pub mod payload;

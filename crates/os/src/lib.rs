@@ -280,6 +280,25 @@ impl Mapping {
     /// Beside the kernel's: `InvalidInput` for a file that could become shorter, which would end every process
     /// that reads behind its end, `UnexpectedEof` for one that ends before the part does.
     pub fn shared(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Mapping> {
+        // All pages now, so that no request waits for one later.
+        let populate = MmapOptions::populate;
+        Self::of_file(file, offset, bytes, populate)
+    }
+
+    /// As [`Mapping::shared`], of a file of which little may ever be used: a page takes memory once it is written.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sparse(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Mapping> {
+        Self::of_file(file, 0, bytes, |options| options)
+    }
+
+    fn of_file(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: usize,
+        set: impl FnOnce(&mut MmapOptions) -> &mut MmapOptions,
+    ) -> io::Result<Mapping> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -291,9 +310,8 @@ impl Mapping {
         {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // All pages now, so that no request waits for one later.
         let mut options = MmapOptions::new();
-        let options = options.offset(offset).len(bytes).populate();
+        let options = set(options.offset(offset).len(bytes));
         Ok(Mapping(options.map_raw(&file)?))
     }
 

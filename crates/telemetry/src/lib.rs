@@ -10,6 +10,7 @@
 mod calendar;
 pub mod counters;
 mod endpoint_load;
+pub mod history;
 mod loop_facts;
 mod nearest;
 mod path;

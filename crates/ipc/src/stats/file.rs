@@ -37,7 +37,7 @@ pub struct CounterFile {
 impl CounterFile {
     /// An empty file.
     pub fn new() -> io::Result<CounterFile> {
-        let file = memory()?;
+        let file = memory(NAME)?;
         // Nobody can change this any more either.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
         let file = File::from(file);
@@ -172,12 +172,12 @@ impl CounterFile {
     }
 }
 
-/// A file that has no name and lies in memory.
-fn memory() -> io::Result<OwnedFd> {
+/// A file that lies in memory; the name is only shown among the descriptors of a process.
+pub(crate) fn memory(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // That it holds no program is said where the kernel asks for it (`vm.memfd_noexec`, Linux 6.3).
-    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(NAME, flags)?),
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(name, flags)?),
         made => Ok(made?),
     }
 }

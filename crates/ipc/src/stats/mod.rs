@@ -18,6 +18,7 @@ mod tests;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crate::history::RequestHistory;
 use os::Mapping;
 use telemetry::Nanos;
 use telemetry::counters::{
@@ -25,6 +26,7 @@ use telemetry::counters::{
 };
 
 pub use file::CounterFile;
+pub(crate) use file::memory;
 pub use rates::SharedRates;
 pub use segment::{Segment, Shape};
 pub use slots::SharedSlots;
@@ -42,6 +44,8 @@ pub struct Counters<'m> {
     pub event_loop: &'m EventLoopStats,
     /// The requests that run.
     pub running: &'m RunningTable,
+    /// The history, for a process that serves under a supervisor.
+    pub history: Option<&'m RequestHistory>,
     routes: &'m [Placed<RouteStats>],
     shape: &'m Shape,
 }
@@ -79,6 +83,7 @@ impl View {
             event_loop: &mapping
                 .place::<Placed<EventLoopStats>>(layout.event_loop, 1)
                 .expect(fits)[0],
+            history: None,
             routes: (mapping.place(layout.routes, shape.routes.len())).expect(fits),
             running: &mapping
                 .place::<Placed<RunningTable>>(layout.running, 1)

@@ -7,6 +7,7 @@ use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats, Ru
 
 use super::rates::RateWord;
 use super::slots::SlotColumn;
+use crate::history::HistoryWord;
 
 /// Counters that lie in mapped memory.
 #[repr(transparent)]
@@ -34,3 +35,5 @@ unsafe impl Placeable for Placed<RunningTable> {}
 unsafe impl Placeable for SlotColumn {}
 // SAFETY: as above.
 unsafe impl Placeable for RateWord {}
+// SAFETY: as above.
+unsafe impl Placeable for HistoryWord {}

@@ -1,0 +1,147 @@
+//! The file of the history, as the supervisor has it: made once, adopted after an upgrade, and told the names of routes
+//! and pools, which nothing else writes.
+
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{Ordering, fence};
+
+use os::Mapping;
+use rustix::fs::{Mode, OFlags, SealFlags};
+use telemetry::history::{
+    HELD_SECS_MAX, HISTORY_BYTES, MAGIC, NAMES_AT, NAMES_BYTES, PATH_WORDS, PATHS, PATHS_AT,
+    RouteNames, VERSION, WORD_BYTES, header,
+};
+
+use super::{wall_us, words};
+use crate::stats::{self, Shape};
+
+/// Its name among the descriptors of a process.
+const NAME: &str = "milepost-history";
+/// Lists of names that are kept: as many configurations with other routes as the last hours may have seen.
+const LISTS_MAX: usize = 64;
+
+/// The file.
+pub struct HistoryFile {
+    file: File,
+    pub(super) mapping: Mapping,
+    /// The last ones, the newest last.
+    names: Vec<RouteNames>,
+}
+
+impl HistoryFile {
+    /// An empty history.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<HistoryFile> {
+        let file = stats::memory(NAME)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
+        let file = File::from(file);
+        file.set_len(HISTORY_BYTES as u64)?;
+        let mapping = Mapping::sparse(file.as_fd(), HISTORY_BYTES)?;
+        let words = words(&mapping);
+        words[header::VERSION_AT].set(VERSION);
+        words[header::MADE_AT].set(wall_us());
+        words[header::SEED_AT].set(RandomState::new().build_hasher().finish());
+        words[header::MAGIC_AT].set(MAGIC);
+        Ok(HistoryFile {
+            file,
+            mapping,
+            names: Vec::new(),
+        })
+    }
+
+    /// The history of the program before this one.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is none, or another version has made it.
+    pub fn adopt(file: OwnedFd) -> io::Result<HistoryFile> {
+        let fault = |cause: &str| io::Error::new(io::ErrorKind::InvalidData, cause);
+        let file = File::from(file);
+        let mapping = Mapping::sparse(file.as_fd(), HISTORY_BYTES)
+            .map_err(|_| fault("another version has made it"))?;
+        let words = words(&mapping);
+        if words[header::MAGIC_AT].get() != MAGIC {
+            return Err(fault("it is no history"));
+        }
+        let is_ours = words[header::VERSION_AT].get() == VERSION
+            && file.metadata()?.len() == HISTORY_BYTES as u64;
+        if !is_ours {
+            return Err(fault("another version has made it"));
+        }
+        let len = (words[header::NAMES_LEN_AT].get() as usize).min(NAMES_BYTES);
+        let mut text = vec![0; len];
+        file.read_exact_at(&mut text, (NAMES_AT * WORD_BYTES) as u64)?;
+        // A process that was upgraded while it wrote them has lost them, and nothing else.
+        let names = serde_json::from_slice(&text).unwrap_or_default();
+        Ok(HistoryFile {
+            file,
+            mapping,
+            names,
+        })
+    }
+
+    /// For the processes that are to write in it.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The same file for reading only.
+    ///
+    /// # Errors
+    /// `/proc` is not there, or the kernel's.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    }
+
+    /// The number of the list of these names, for the requests of a process.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn number_of(&mut self, shape: &Shape) -> io::Result<u32> {
+        let is_it = |list: &&RouteNames| list.routes == shape.routes && list.pools == shape.pools;
+        if let Some(known) = self.names.iter().find(is_it) {
+            return Ok(known.number);
+        }
+        let number = self.names.last().map_or(1, |last| last.number + 1);
+        self.names.push(RouteNames {
+            number,
+            routes: shape.routes.clone(),
+            pools: shape.pools.clone(),
+        });
+        let mut text = serde_json::to_vec(&self.names)?;
+        // The oldest lists give way; requests that they belong to are then shown without names.
+        while self.names.len() > LISTS_MAX || text.len() > NAMES_BYTES {
+            self.names.remove(0);
+            text = serde_json::to_vec(&self.names)?;
+        }
+        let words = words(&self.mapping);
+        let turn = &words[header::NAMES_TURN_AT];
+        turn.set(turn.get() | 1);
+        fence(Ordering::Release);
+        self.file
+            .write_all_at(&text, (NAMES_AT * WORD_BYTES) as u64)?;
+        words[header::NAMES_LEN_AT].set(text.len() as u64);
+        fence(Ordering::Release);
+        turn.set(turn.get() + 1);
+        Ok(number)
+    }
+
+    /// Forgets the folded paths that nobody has asked for in the time of the history.
+    pub fn forget_paths(&self, now_us: u64) {
+        let oldest_minute = (now_us / 1_000_000).saturating_sub(HELD_SECS_MAX) / 60;
+        let paths = PATHS_AT..PATHS_AT + PATHS * PATH_WORDS;
+        for path in words(&self.mapping)[paths].chunks_exact(PATH_WORDS) {
+            let is_old = path[1].get() >> 32 < oldest_minute;
+            if path[0].get() != 0 && is_old {
+                path[1].set(0);
+                path[0].set(0);
+            }
+        }
+    }
+}
