@@ -33,6 +33,8 @@ pub(crate) struct Begun {
     pub(crate) identity: Identity,
     /// The file of all counters; a template has none.
     pub(crate) counters: Option<OwnedFd>,
+    /// The file of the history.
+    pub(crate) history: Option<OwnedFd>,
     /// The file of certificates and keys, where TLS is spoken.
     pub(crate) credentials: Option<OwnedFd>,
     pub(crate) payload: Payload,
@@ -64,7 +66,8 @@ pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
             &Failure::new("a process was told to do something before it was told who it is"),
         ));
     };
-    // The supervisor sends the file of the configuration first, then those of the counters and of the certificates.
+    // The supervisor sends the file of the configuration first, then those of the counters, of the history
+    // where the process keeps one, and of the certificates.
     let mut fds = received.fds.into_iter();
     let read = fds
         .next()
@@ -78,10 +81,12 @@ pub(crate) fn begin(channel: Channel) -> Result<Begun, i32> {
     if let Some(mask) = config.processes.umask {
         rustix::process::umask(Mode::from_bits_truncate(mask));
     }
+    let has_history = identity.history.is_some();
     Ok(Begun {
         channel,
         identity,
         counters: fds.next(),
+        history: has_history.then(|| fds.next()).flatten(),
         credentials: fds.next(),
         payload,
         config,
@@ -171,6 +176,7 @@ pub(crate) fn serve_with(
         channel: Arc::clone(&channel),
         identity: begun.identity,
         counters: begun.counters,
+        history: begun.history,
         credentials: begun.credentials,
         ready,
     };

@@ -163,6 +163,10 @@ pub struct Identity {
     pub slot: usize,
     /// Its part of the file of all counters; none for a template.
     pub segment: Option<Segment>,
+    /// The number of the names of its routes and pools in the history, whose file is handed over behind that of the
+    /// counters; none: it keeps no history.
+    #[serde(default)]
+    pub history: Option<u32>,
     /// It is the first new process of a reload, which calls `hooks.on_reload`.
     #[serde(default)]
     pub reloads: bool,

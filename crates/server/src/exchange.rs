@@ -27,14 +27,16 @@ use http::{BasicCredentials, HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
 use telemetry::{
-    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Stamp, StreamFacts, UpstreamFacts,
+    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Spans, Stamp, StreamFacts, UpstreamFacts,
     WebSocketFacts,
 };
 
 use crate::blocking_pool::BlockingPool;
 use crate::sync::invariant;
 use config::typed::RequestIds;
+use ipc::history::HistoryWriter;
 use ipc::stats::Stats;
+use telemetry::history::{HeldRequest, HeldRun};
 
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
 /// they last 285 years.
@@ -495,12 +497,14 @@ fn can_be_an_id(value: &[u8]) -> bool {
 pub(crate) struct Recorder {
     pen: Option<RecordWriter>,
     stats: Arc<Stats>,
+    history: Option<HistoryWriter>,
 }
 
 impl Recorder {
     pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>, on_full: OnFull) -> Self {
         Self {
             pen: log.record_writer(on_full),
+            history: stats.history.map(HistoryWriter::new),
             stats,
         }
     }
@@ -512,6 +516,13 @@ impl Recorder {
         let spans = ended.phases.spans();
         let route = self.stats.route(ended.route);
         route.record(&spans, ended.status, ended.ending, ended.sent_bytes);
+        if let Some(history) = &self.history {
+            let (method, target) = match head.is_complete() {
+                true => (head.method(), head.target()),
+                false => (&b""[..], &b""[..]),
+            };
+            history.write(held(ended, &spans), method, target);
+        }
         // Counted in any case; a process without an access log makes no record.
         let Some(pen) = &self.pen else { return };
         let mut record = Record {
@@ -553,6 +564,43 @@ impl Recorder {
             record.user = credentials.user();
         }
         pen.write(&record);
+    }
+}
+
+/// What the history keeps of an exchange.
+fn held(ended: &ExchangeRecord, spans: &Spans) -> HeldRequest {
+    let (queued, own) = (&ended.queued, &ended.event_loop);
+    let by = match own.steps {
+        0 => HeldRun::Thread {
+            cpu: spans.cpu,
+            waiting: queued.waiting,
+            threads: queued.threads,
+            idle: queued.idle,
+        },
+        steps => HeldRun::EventLoop {
+            steps,
+            busy: own.busy,
+            longest: own.longest,
+        },
+    };
+    // 0 is no worker: the numbers begin again at 1.
+    let worker = (ended.phases.worker).map_or(0, |worker| (worker.get() - 1) % 65_535 + 1);
+    HeldRequest {
+        arrived_us: ended.phases.arrived.0 / 1_000,
+        route: ended.route,
+        path: 0,
+        pool: ended.pool,
+        worker: worker as u16,
+        status: ended.status,
+        ending: ended.ending,
+        receive: spans.receive,
+        queue: spans.queue,
+        run: spans.run,
+        send: spans.send,
+        sent_bytes: ended.sent_bytes,
+        from_queue: queued.from_queue,
+        is_long_lived: ended.websocket.close_code > 0 || own.is_event_stream,
+        by,
     }
 }
 

@@ -253,7 +253,11 @@ fn start_watchdog(
 fn counters(config: &Config, link: Option<&SupervisorLink>) -> Result<Stats, StartFault> {
     let shape = Shape::of(config);
     match link {
-        Some(link) => link.stats(&shape),
+        Some(link) => {
+            let mut stats = link.stats(&shape)?;
+            stats.history = link.history();
+            Ok(stats)
+        }
         None => Stats::new(&shape).map_err(|error| start_fault("cannot keep counters", &error)),
     }
 }

@@ -56,6 +56,7 @@ impl Supervisor<'_> {
                 let status = self.status();
                 self.done(client, &Outcome::Status(Box::new(status)));
             }
+            Request::History => self.hand_out_history(client),
         }
     }
 

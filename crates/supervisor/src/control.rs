@@ -138,7 +138,12 @@ impl Control {
 
     /// Tells a client how its request ended.
     pub fn done(&mut self, client: ClientId, outcome: &Outcome, now: Instant) {
-        self.clients.done(client, outcome, now);
+        self.clients.done(client, outcome, None, now);
+    }
+
+    /// As [`Control::done`], with a file that the client gets.
+    pub fn done_with(&mut self, client: ClientId, outcome: &Outcome, file: OwnedFd, now: Instant) {
+        self.clients.done(client, outcome, Some(file), now);
     }
 
     /// All of them, for the program that takes this one's place and reads what this one writes of itself.

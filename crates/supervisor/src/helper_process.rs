@@ -168,6 +168,7 @@ impl Supervisor<'_> {
                 generation,
                 slot: 0,
                 segment: None,
+                history: None,
                 reloads: false,
             };
             process.tell(SupervisorCommand::Begin(identity), vec![file]);

@@ -23,6 +23,7 @@ mod generation;
 mod handed;
 mod health;
 mod helper_process;
+mod history;
 mod listener_assignment;
 mod live;
 mod metrics;
@@ -72,6 +73,7 @@ use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
 use os::invariant;
 
+use ipc::history::HistoryFile;
 use ipc::stats::CounterFile;
 use telemetry::counters::StatsSnapshot;
 
@@ -179,6 +181,8 @@ struct Supervisor<'s> {
     /// Who accepts from which socket.
     assignment: listener_assignment::ListenerAssignment,
     counters: CounterFile,
+    /// The last requests; none where there was no memory for them.
+    history: Option<HistoryFile>,
     lifetime: Lifetime,
     plan: GenerationPlan,
     /// The generations that the plan names, by number.
@@ -268,7 +272,8 @@ impl<'s> Supervisor<'s> {
         // Processes that a template leaves behind become this one's, so that their ends are seen.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         let start_time = commands::duration(config.processes.start_timeout) + GRACE;
-        let mut supervisor = Self::new(around, signals, control, sockets, counters);
+        let history = history::opened(None);
+        let mut supervisor = Self::new(around, signals, control, sockets, counters, history);
         supervisor.certificates = certificates;
         let plan = PlanState::Starting {
             next: generation.id,
@@ -309,6 +314,7 @@ impl<'s> Supervisor<'s> {
         control: Option<Control>,
         sockets: Sockets,
         counters: CounterFile,
+        history: Option<HistoryFile>,
     ) -> Self {
         Self {
             around,
@@ -319,6 +325,7 @@ impl<'s> Supervisor<'s> {
             sockets,
             assignment: listener_assignment::ListenerAssignment::new(),
             counters,
+            history,
             lifetime: Lifetime {
                 started_at: SystemTime::now(),
                 gone: StatsSnapshot::default(),
@@ -512,6 +519,7 @@ impl<'s> Supervisor<'s> {
         let begun = made.and_then(|mut process| {
             process.bounds = bounds;
             let mut fds = vec![file?];
+            let mut history = None;
             if role == Role::Serving {
                 let segment = self.counters.allot(&shape)?;
                 process.segment = Some(segment);
@@ -519,6 +527,12 @@ impl<'s> Supervisor<'s> {
                 // The process maps its segment by this descriptor; the segment is allotted before, so that it is there
                 // when the process looks.
                 fds.push(self.counters.file().try_clone_to_owned()?);
+                history = self.history_names(&shape);
+                if history.is_some()
+                    && let Some(file) = &self.history
+                {
+                    fds.push(file.file().try_clone_to_owned()?);
+                }
                 fds.extend(credentials?);
             }
             let identity = Identity {
@@ -526,6 +540,7 @@ impl<'s> Supervisor<'s> {
                 generation: id,
                 slot,
                 segment: process.segment,
+                history,
                 reloads,
             };
             process.tell(SupervisorCommand::Begin(identity), fds);

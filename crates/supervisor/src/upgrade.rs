@@ -27,9 +27,10 @@ use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
 use super::recycling::Bounds;
 use super::sockets::Sockets;
-use super::{Lifetime, Supervisor, SupervisorEnvironment, chance, say, watch_signals};
+use super::{Lifetime, Supervisor, SupervisorEnvironment, chance, history, say, watch_signals};
 use config::failure::Failure;
 use config::failure::{StartFault, plain};
+use ipc::history::HistoryFile;
 use ipc::payload::{self, Payload};
 use ipc::pidfile::PidFile;
 use ipc::stats::{CounterFile, Segment};
@@ -66,6 +67,9 @@ pub struct Succession {
     /// Clients that have their answer when the reload that follows is over.
     clients: Vec<ClientId>,
     counters: RawFd,
+    /// Of a program without a history there is none.
+    #[serde(default)]
+    history: Option<RawFd>,
     processes: Vec<Value>,
     /// Of a program without TLS there are none.
     #[serde(default)]
@@ -207,6 +211,7 @@ impl<'s> Supervisor<'s> {
                 .copied()
                 .collect(),
             counters: self.counters.file().as_raw_fd(),
+            history: self.history.as_ref().map(|file| file.file().as_raw_fd()),
             processes: processes.collect::<Result<_, _>>()?,
             certificates: self.certificate_succession(),
         })
@@ -245,7 +250,8 @@ impl<'s> Supervisor<'s> {
             "upgraded from {} to {}: the processes follow",
             state.version, around.version
         ));
-        let mut supervisor = Self::new(around, signals, control, sockets, counters);
+        let history = history::opened(state.history);
+        let mut supervisor = Self::new(around, signals, control, sockets, counters, history);
         supervisor.find_manager();
         supervisor.processes = processes;
         supervisor.certificates = certificates;
@@ -270,7 +276,8 @@ impl Supervisor<'_> {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let processes = self.processes.iter().filter_map(ChildProcess::descriptors);
         let control = self.control.iter().flat_map(Control::descriptors);
-        let all = [self.counters.file()].into_iter();
+        let history = self.history.iter().map(HistoryFile::file);
+        let all = [self.counters.file()].into_iter().chain(history);
         let all = all.chain(self.sockets.descriptors()).chain(control);
         all.chain(processes.flatten()).collect()
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
 use config::failure::StartFault;
+use ipc::history::RequestHistory;
 use ipc::payload;
 use ipc::stats::{Shape, SharedRates, SharedSlots, Stats};
 use ipc::{Channel, Identity, ProcessEvent, ReceivedMessage, SupervisorCommand};
@@ -21,6 +22,8 @@ pub struct SupervisorLink {
     pub identity: Identity,
     /// The file of all counters.
     pub counters: Option<OwnedFd>,
+    /// The file of the history.
+    pub history: Option<OwnedFd>,
     /// The file of certificates and keys, where TLS is spoken.
     pub credentials: Option<OwnedFd>,
     /// What to say once the server can serve.
@@ -36,6 +39,19 @@ impl SupervisorLink {
             _ => Err(missing()),
         };
         stats.map_err(|error| start_fault("cannot keep counters", &error))
+    }
+
+    /// Where requests are kept that have ended. Without it the process serves all the same.
+    pub(super) fn history(&self) -> Option<&'static RequestHistory> {
+        let (file, names) = (self.history.as_ref()?, self.identity.history?);
+        match RequestHistory::open(file.as_fd(), names) {
+            // For the life of the process, as the counters.
+            Ok(history) => Some(Box::leak(Box::new(history))),
+            Err(error) => {
+                say(&format!("no history of requests: {error}"));
+                None
+            }
+        }
     }
 
     /// What all processes have of the slots of upstream servers.

@@ -56,8 +56,10 @@ fn a_supervisor_reads_what_a_process_counts() {
             generation: 1,
             slot: 0,
             segment: Some(segment),
+            history: None,
             reloads: false,
         },
+        history: None,
         credentials: None,
         counters: Some(counters.file().try_clone_to_owned().unwrap()),
         ready: ProcessEvent::Ready {

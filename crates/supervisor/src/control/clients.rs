@@ -7,6 +7,8 @@
 //! One request a connection. Nothing here ever waits: `now` is an argument, sockets are non-blocking. A client
 //! that goes away takes nothing with it: its request goes on.
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,9 @@ use config::failure::Failure;
 use os::invariant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::handed;
@@ -44,6 +48,9 @@ struct ControlClient {
     socket: OwnedFd,
     state: ClientState,
     unsent: Vec<u8>,
+    /// Goes with the first byte of what is unsent. After an upgrade the client gets the answer without it.
+    #[serde(skip)]
+    file: Option<OwnedFd>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,6 +90,7 @@ impl ControlClients {
                 until: now + PATIENCE,
             },
             unsent: Vec::new(),
+            file: None,
         });
     }
 
@@ -110,12 +118,19 @@ impl ControlClients {
     }
 
     /// Tells a client how its request ended.
-    pub(super) fn done(&mut self, id: ClientId, outcome: &Outcome, now: Instant) {
+    pub(super) fn done(
+        &mut self,
+        id: ClientId,
+        outcome: &Outcome,
+        file: Option<OwnedFd>,
+        now: Instant,
+    ) {
         // A client that is gone is not there any more, and its outcome is nobody's loss.
         let is_meant = |client: &&mut ControlClient| {
             client.id == id && matches!(client.state, ClientState::Waiting)
         };
         if let Some(client) = self.all.iter_mut().find(is_meant) {
+            client.file = file;
             client.end(outcome, now);
         }
         self.note_exit();
@@ -211,9 +226,12 @@ impl ControlClient {
 
     fn flush(&mut self) {
         while !self.unsent.is_empty() {
-            match send(&self.socket, &self.unsent, SendFlags::NOSIGNAL) {
+            match send_with(&self.socket, &self.unsent, self.file.as_ref()) {
                 // A long status does not fit into the socket at once; the rest goes when the loop says so.
-                Ok(bytes) => drop(self.unsent.drain(..bytes)),
+                Ok(bytes) => {
+                    self.file = None;
+                    drop(self.unsent.drain(..bytes));
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => return,
                 Err(_) => {
@@ -227,6 +245,18 @@ impl ControlClient {
             self.state = ClientState::Gone;
         }
     }
+}
+
+/// Sends what the socket takes, and a descriptor with the first byte of it.
+fn send_with(socket: &OwnedFd, bytes: &[u8], file: Option<&OwnedFd>) -> rustix::io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = file.map(AsFd::as_fd);
+    if fds.is_some() {
+        control.push(SendAncillaryMessage::ScmRights(fds.as_slice()));
+    }
+    let slices = [IoSlice::new(bytes)];
+    sendmsg(socket, &slices, &mut control, SendFlags::NOSIGNAL)
 }
 
 /// Refuses a client that is not taken in.

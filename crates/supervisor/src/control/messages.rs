@@ -49,6 +49,8 @@ pub enum Request {
     },
     /// Say how things are.
     Status,
+    /// Hand out the file of the last requests, for reading, with the answer.
+    History,
 }
 
 /// How a request ended.
@@ -273,6 +275,7 @@ mod tests {
             scale(None, Some(2)),
             reshape("default", 1, 8),
             Request::Status,
+            Request::History,
         ] {
             let line = request.line();
             assert!(line.contains(&request.verb()) && line.ends_with("}\n"));
