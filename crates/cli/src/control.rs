@@ -3,6 +3,7 @@
 //! Finds the server, asks its supervisor on the control socket, and ends with how it ended. 0: done. 1: the answer is no, or no server is there. 2: it could not be found out.
 
 mod finding;
+pub(crate) mod history;
 mod signal;
 mod status;
 mod talking;

@@ -16,6 +16,7 @@ mod event_loops;
 mod filter;
 mod follow;
 mod groups;
+mod held;
 mod lines;
 mod piped;
 mod recorded;
@@ -89,6 +90,14 @@ pub fn read(
         // The bytes of an input begin at 0 each time; progress is of all of them.
         let before_bytes = progress.read_bytes;
         tally.begin(&input.name(), 0);
+        if let Input::Held(history) = input {
+            tally.hold(history.span());
+            held::lines(history, &mut |line| {
+                tally.count_line(line);
+                true
+            });
+            continue;
+        }
         let passed = pass(input, &mut |read_bytes, piece| {
             match piece {
                 Some(piece) => tally.line(piece),

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use telemetry::{Line, LineForm, Nanos, Pattern, Reader};
 
 use crate::lines::Piece;
-use crate::{Fault, Input, pass};
+use crate::{Fault, Input, held, pass};
 
 /// What was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,6 +42,19 @@ pub fn lines(
     let mut reader = Reader::new(pattern);
     let mut passed = Passed::default();
     let mut flow = ControlFlow::Continue(());
+    if let Input::Held(history) = input {
+        held::lines(history, &mut |line| {
+            passed.lines_len += 1;
+            match take(line) {
+                Some(next) => next.is_continue(),
+                None => {
+                    passed.other();
+                    true
+                }
+            }
+        });
+        return Ok(passed);
+    }
     let result = pass(input, &mut |_, piece| {
         // A block of lines is on its way already when the caller breaks off.
         if let (Some(piece), ControlFlow::Continue(())) = (piece, flow) {
@@ -102,7 +115,10 @@ impl Handling {
     pub fn of(line: &Line<'_>) -> Handling {
         let ran_shortly = || line.spans.run.is_some_and(|run| run < REFUSAL_RUN_MAX);
         // Ours name the pool of everything that went to one.
-        let is_ours = matches!(line.form, LineForm::Phases | LineForm::Json);
+        let is_ours = matches!(
+            line.form,
+            LineForm::Phases | LineForm::Json | LineForm::History
+        );
         match (line.end, line.status) {
             (b"refused", Some(503)) => Handling::Refused,
             (_, Some(503)) if line.form == LineForm::NaviServer && ran_shortly() => {

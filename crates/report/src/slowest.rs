@@ -78,8 +78,10 @@ impl Slow {
             id: text(line.id),
             end: text(line.end),
             // Lines that have an id name the pool too, where there was one.
-            is_inline: matches!(line.form, LineForm::Phases | LineForm::Json)
-                && !line.id.is_empty()
+            is_inline: matches!(
+                line.form,
+                LineForm::Phases | LineForm::Json | LineForm::History
+            ) && !line.id.is_empty()
                 && line.pool.is_empty(),
         }
     }

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use telemetry::history::HeldHistory;
+
 use crate::piped::Piped;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -26,6 +28,8 @@ pub enum Input {
     File(PathBuf),
     /// Standard input.
     Stdin,
+    /// What a running server holds.
+    Held(Arc<HeldHistory>),
 }
 
 /// How the bytes of an input are stored.
@@ -49,6 +53,7 @@ impl Input {
         match self {
             Input::File(path) => path.display().to_string(),
             Input::Stdin => "standard input".to_owned(),
+            Input::Held(_) => "the running server".to_owned(),
         }
     }
 
@@ -70,6 +75,8 @@ impl Input {
         let file: Box<dyn Read + Send> = match self {
             Input::File(path) => Box::new(File::open(path)?),
             Input::Stdin => Box::new(io::stdin()),
+            // Its requests are no bytes of a log.
+            Input::Held(_) => Box::new(io::empty()),
         };
         let counted = Counted {
             reader: file,

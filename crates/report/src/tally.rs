@@ -3,6 +3,7 @@
 //! Takes lines as bytes, gives counts and distributions. Its size is bounded by constants: groups, steps of
 //! time and the slowest have a greatest number, all else is one of each.
 
+use telemetry::history::HeldSpan;
 use telemetry::{KnownQueued, KnownSpans, Line, LineForm, Nanos, Pattern, Reader};
 
 use crate::at_queue::AtQueue;
@@ -94,6 +95,8 @@ pub struct Tally {
     by: Option<By>,
     has_format: bool,
     note: Option<&'static str>,
+    /// Of a running server's requests: of how long they are.
+    held: Option<HeldSpan>,
     name: String,
     /// Lines of the input that is being read.
     line: u64,
@@ -144,6 +147,7 @@ impl Tally {
             groups: plan.by.filter(|by| *by != By::Path).map(Groups::new),
             by: plan.by,
             has_format: plan.pattern.is_some(),
+            held: None,
             note: plan.pattern.as_ref().and_then(Pattern::note),
             slowest: Slowest::new(plan.slowest_len),
             waiting: Collector::new(plan.slowest_len),
@@ -229,6 +233,11 @@ impl Tally {
         self.note
     }
 
+    /// Of how long the requests are, where a running server has given them.
+    pub fn held(&self) -> Option<HeldSpan> {
+        self.held
+    }
+
     /// Whether a format was given that no line has.
     pub fn has_unused_format(&self) -> bool {
         let named = [LineForm::Template, LineForm::ProxyJson];
@@ -269,6 +278,11 @@ impl Tally {
         self.timeline.as_ref()
     }
 
+    /// The requests are those that a server holds.
+    pub(crate) fn hold(&mut self, span: HeldSpan) {
+        self.held = Some(span);
+    }
+
     /// Lines come from here now; so many came from here before.
     pub(crate) fn begin(&mut self, name: &str, line: u64) {
         self.name.clear();
@@ -298,21 +312,28 @@ impl Tally {
         let Some(line) = self.reader.line(bytes) else {
             return self.count_misread();
         };
+        // It borrows the bytes, not the reader.
+        self.count_line(&line);
+    }
+
+    /// A line that was understood.
+    #[inline]
+    pub(crate) fn count_line(&mut self, line: &Line<'_>) {
         self.lines_len += 1;
         self.former_len += u64::from(line.has_former_names);
         assert!(
             self.misread_len < self.lines_len,
             "this line was understood"
         );
-        let counts = self.filter.passes(&line);
+        let counts = self.filter.passes(line);
         // A run that the report is not about may hold up one that it is about.
-        self.waiting.take(&line, counts);
-        self.event_loops.take(&line, counts);
+        self.waiting.take(line, counts);
+        self.event_loops.take(line, counts);
         if counts && line.is_long_lived() {
             // How long a client keeps a connection says nothing of how long requests take.
-            self.count_form_and_time(&line);
+            self.count_form_and_time(line);
         } else if counts {
-            self.count(&line);
+            self.count(line);
         }
     }
 
@@ -396,7 +417,7 @@ fn grouped(groups: &Groups) -> Grouped<'_> {
     }
 }
 
-const FORMS: [LineForm; 7] = [
+const FORMS: [LineForm; 8] = [
     LineForm::Common,
     LineForm::Combined,
     LineForm::Phases,
@@ -404,6 +425,7 @@ const FORMS: [LineForm; 7] = [
     LineForm::Json,
     LineForm::Template,
     LineForm::ProxyJson,
+    LineForm::History,
 ];
 
 impl Group {

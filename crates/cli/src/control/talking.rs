@@ -1,11 +1,17 @@
 //! One request to a supervisor: connect, ask, give how it ended.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, socket_with,
+};
 use supervisor::control::messages::{Outcome, Request};
 use supervisor::control::place::Entry;
 
@@ -17,20 +23,39 @@ use crate::message::Message;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of one line: a server with a thousand processes has much to tell.
 const LINE_BYTES_MAX: u64 = 256 << 20;
+/// Bytes that are received at first.
+const FIRST_BYTES: usize = 8 << 10;
 
 /// Asks, and waits for the end.
 ///
 /// # Errors
 /// Nobody is there, or nothing that can be understood came back.
 pub(super) fn ask(socket: &Path, request: &Request) -> Result<Outcome, Failure> {
+    ask_for(socket, request).map(|(outcome, _)| outcome)
+}
+
+/// As [`ask`]; with the file that the server has handed over, if it has.
+///
+/// # Errors
+/// As [`ask`].
+pub(super) fn ask_for(
+    socket: &Path,
+    request: &Request,
+) -> Result<(Outcome, Option<OwnedFd>), Failure> {
     match exchange(socket, request)? {
-        Some(line) => Outcome::read(&line).ok_or_else(|| {
-            let what = named(socket);
-            Failure::could_not(Message::new(&what, "what answers there is no milepost"))
-        }),
+        (Some(line), file) => match Outcome::read(&line) {
+            Some(outcome) => Ok((outcome, file)),
+            None => {
+                let what = named(socket);
+                Err(Failure::could_not(Message::new(
+                    &what,
+                    "what answers there is no milepost",
+                )))
+            }
+        },
         // The kernel closes it with the process.
-        None if *request == Request::Stop => Ok(Outcome::Done(None)),
-        None => Err(ended(socket, request)),
+        (None, _) if *request == Request::Stop => Ok((Outcome::Done(None), None)),
+        (None, _) => Err(ended(socket, request)),
     }
 }
 
@@ -39,15 +64,18 @@ pub(super) fn ask(socket: &Path, request: &Request) -> Result<Outcome, Failure> 
 /// # Errors
 /// Nobody is there, or nothing came back.
 pub(super) fn ask_line(socket: &Path, request: &Request) -> Result<Vec<u8>, Failure> {
-    exchange(socket, request)?.ok_or_else(|| ended(socket, request))
+    (exchange(socket, request)?.0).ok_or_else(|| ended(socket, request))
 }
 
-/// `None`: the other side ended before it had answered.
-fn exchange(socket: &Path, request: &Request) -> Result<Option<Vec<u8>>, Failure> {
+/// A line, and a file that came with it; no line: the other side ended
+/// before it had answered.
+type Answer = (Option<Vec<u8>>, Option<OwnedFd>);
+
+fn exchange(socket: &Path, request: &Request) -> Result<Answer, Failure> {
     let what = named(socket);
     let stream = open(socket).map_err(|error| unreachable_failure(&what, &error))?;
     let patience = match request {
-        Request::Status | Request::Reopen => Some(PATIENCE),
+        Request::Status | Request::Reopen | Request::History => Some(PATIENCE),
         _ => None,
     };
     let talk = stream
@@ -98,8 +126,39 @@ fn send(mut stream: &UnixStream, request: &Request) -> io::Result<()> {
     }
 }
 
-/// `None`: the other side has ended.
-fn answer(stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
+/// The answer's line and the descriptor that came with it. No line: the other side has ended.
+fn answer(stream: &UnixStream) -> io::Result<(Option<Vec<u8>>, Option<OwnedFd>)> {
+    let mut first = vec![0; FIRST_BYTES];
+    let (bytes, file) = match receive_with(stream, &mut first) {
+        Err(Errno::CONNRESET) => (0, None),
+        received => received?,
+    };
+    let begin = io::Cursor::new(&first[..bytes]);
+    rest(begin.chain(stream)).map(|line| (line, file))
+}
+
+/// What has come first. A descriptor comes with the first byte.
+fn receive_with(
+    stream: &UnixStream,
+    into: &mut [u8],
+) -> rustix::io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let bytes = loop {
+        let mut slices = [IoSliceMut::new(into)];
+        match recvmsg(stream, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            received => break received?.bytes,
+        }
+    };
+    let fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    Ok((bytes, fds.flatten().next()))
+}
+
+fn rest(stream: impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let mut stream = BufReader::new(stream).take(LINE_BYTES_MAX);
     match stream.read_until(b'\n', &mut line) {

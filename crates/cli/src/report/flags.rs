@@ -4,12 +4,14 @@
 //! nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Command};
 use report::{By, Filter, Input, KeepTimeline, Plan, When, duration, statuses};
 
+use crate::control::history;
 use crate::inputs::{expect, inputs, pattern, value, with_flags};
 use crate::message::Message;
 
@@ -22,7 +24,10 @@ phase, which requests held the threads that others waited for, and the slowest r
 The command reads milepost's log formats, the common and combined formats of nginx and httpd, JSON
 of Caddy and Traefik, and NaviServer's format with partial times, in any mix, plain or compressed
 with gzip or zstd; `--format` reads others. Without LOG, or for `-`, the command reads standard
-input. Memory use does not grow with the log.";
+input. Memory use does not grow with the log.
+
+With --live the command needs no log: a running server holds its last 900,000 requests of at most 24
+hours, over reloads and upgrades. They have folded paths in the place of targets, and no ids.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +36,7 @@ Examples:
   milepost report access.log --status 5xx --slower 500ms --slowest 50
   milepost report access.log --html report.html
   milepost report before.log --against after.log
+  milepost report --live 1h
   milepost report /var/log/nginx/access.log --format nginx:request_time
   milepost report --follow access.log
   ssh shop cat /var/log/shop.log | milepost report --json
@@ -54,6 +60,7 @@ route NAME+ Only this route; repeatable
 status LIST Only these statuses: 5xx,404,400-499,none
 slower DURATION Only requests that took longer: 500ms
 # Input
+live DURATION Instead of a log, read the last requests that a running server holds: 15m, 1h
 format TEXT Template of the lines, as in access_log_format ('{peer} {total:ms}'), or a name: NAMES; it comes before all other formats
 ";
 
@@ -86,11 +93,15 @@ pub(super) enum Page {
 pub(crate) fn command() -> Command {
     let by = PossibleValuesParser::new(By::ALL.map(|(_, name)| name));
     with_flags("report", FLAGS)
+        .args(history::args())
         .about(ABOUT)
         .long_about(LONG_ABOUT)
         .after_help(EXAMPLES)
         .mut_arg("by", |arg| arg.value_parser(by))
         .mut_arg("follow", |arg| arg.short('f'))
+        .mut_arg("live", |arg| {
+            arg.conflicts_with_all(["log", "follow", "format", "against"])
+        })
 }
 
 /// The options that the flags say.
@@ -99,7 +110,18 @@ pub(crate) fn command() -> Command {
 /// All faults of the flags.
 pub(super) fn options(matches: &ArgMatches) -> Result<Options, Vec<Message>> {
     let mut faults = Vec::new();
-    let inputs = inputs(matches, Some(MISSING), &mut faults);
+    let live_secs = value(matches, "live", &mut faults, history_secs);
+    let is_live = matches.contains_id("live");
+    if let Some(flag) = history::named(matches).filter(|_| !is_live) {
+        faults.push(Message::new(
+            &flag,
+            "names a running server, which only `--live` asks",
+        ));
+    }
+    let mut inputs = match is_live {
+        true => Vec::new(),
+        false => inputs(matches, Some(MISSING), &mut faults),
+    };
     let page = matches
         .get_one::<String>("html")
         .map(|name| match name.as_str() {
@@ -147,6 +169,10 @@ pub(super) fn options(matches: &ArgMatches) -> Result<Options, Vec<Message>> {
     if !faults.is_empty() {
         return Err(faults);
     }
+    // Last, so that no server is asked for a command that cannot be run.
+    if let Some(secs) = live_secs {
+        inputs.push(Input::Held(Arc::new(history::held(matches, secs)?)));
+    }
     Ok(Options {
         inputs,
         plan,
@@ -181,6 +207,16 @@ fn filter(matches: &ArgMatches, faults: &mut Vec<Message>) -> Filter {
             expect(duration(text), "a duration as 500ms or 2s", text)
         }),
     }
+}
+
+/// The seconds of a duration.
+fn history_secs(text: &str) -> Result<u64, String> {
+    let secs = duration(text).map(|span| span.0.div_ceil(1_000_000_000));
+    expect(
+        secs.filter(|secs| *secs > 0),
+        "a duration as 15m or 1h",
+        text,
+    )
 }
 
 fn slowest_len(text: &str) -> Result<usize, String> {

@@ -42,6 +42,13 @@ pub fn json(tally: &Tally) -> String {
         "slowest": tally.slowest().iter().map(slow).collect::<Vec<_>>(),
     });
     // Keys of what there is not are left out: a program asks for the key.
+    if let Some(span) = tally.held() {
+        report["live"] = json!({
+            "asked_seconds": span.asked_secs,
+            "held_seconds": span.held_secs,
+            "since": span.since_us as f64 / 1e6,
+        });
+    }
     let event_loops = tally.event_loops();
     if event_loops.len > 0 || !event_loops.connections.is_empty() {
         report["event_loops"] = event_loops::json(&event_loops);

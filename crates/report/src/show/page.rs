@@ -6,7 +6,7 @@ use present::{Page, bytes, duration, number, percent, thousands};
 
 use super::charts::{distributions, over_time};
 use super::columns::{self, PHASE_COLOURS, ROWS, named};
-use super::table::{CPU_NOTE, PRECISION_NOTE, endings, others_note, shares};
+use super::table::{CPU_NOTE, PRECISION_NOTE, endings, held_text, others_note, shares};
 use super::{event_loops, time, upstreams, waiting, zone};
 use crate::tally::{PHASES, Tally};
 use crate::verdict::verdict;
@@ -71,6 +71,9 @@ fn phases(tally: &Tally, page: &mut Page) {
 
 fn head(tally: &Tally, page: &mut Page) {
     let all = tally.all();
+    if let Some(span) = tally.held() {
+        page.paragraph(&format!("{}.", present::sentence(&held_text(span))));
+    }
     if let Some((first, last, offset)) = tally.time() {
         let (first, last) = (time(first, offset), time(last, offset));
         let rate = tally.per_second().map_or(String::new(), |rate| {

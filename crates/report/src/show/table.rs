@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use present::{bytes, digits, harmless, number, percent, thousands};
 use telemetry::LineForm;
+use telemetry::history::HeldSpan;
 
 use super::columns::{self, ROWS, SpreadRow, named};
 use super::{event_loops, ms, time, upstreams, waiting, zone};
@@ -38,6 +39,9 @@ const NAME_CHARS_MAX: usize = 28;
 pub fn table(tally: &Tally) -> String {
     let waiting = tally.waiting();
     let mut out = verdict_lines(tally, &waiting);
+    if let Some(span) = tally.held() {
+        lines(&held_text(span), &mut out);
+    }
     out += &head(tally);
     let event_loops = tally.event_loops();
     // Tables of nothing would hide the one line that says so.
@@ -281,6 +285,39 @@ pub(super) fn form_name(form: LineForm) -> &'static str {
         LineForm::Json => "json",
         LineForm::Template => "template",
         LineForm::ProxyJson => "proxy-json",
+        LineForm::History => "live",
+    }
+}
+
+/// What span the requests of a running server cover.
+pub(super) fn held_text(span: HeldSpan) -> String {
+    let asked = long_span(span.asked_secs);
+    match span.held_secs >= span.asked_secs {
+        true => format!("live: all requests of the last {asked}"),
+        false => format!(
+            "live: all requests of the last {}, of the {asked} asked for; the server holds no older ones",
+            long_span(span.held_secs)
+        ),
+    }
+}
+
+/// `3 min 20 s`, two units at most.
+fn long_span(secs: u64) -> String {
+    let units = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
+    let mut rest = secs;
+    let parts = units.map(|(unit, unit_secs)| {
+        let count = rest / unit_secs;
+        rest %= unit_secs;
+        (count, unit)
+    });
+    let shown = parts.iter().skip_while(|(count, _)| *count == 0).take(2);
+    let shown = shown.filter(|(count, _)| *count > 0);
+    let shown: Vec<String> = shown
+        .map(|(count, unit)| format!("{count} {unit}"))
+        .collect();
+    match shown.is_empty() {
+        true => "0 s".to_owned(),
+        false => shown.join(" "),
     }
 }
 

@@ -40,6 +40,8 @@ pub enum LineForm {
     Template,
     /// One JSON object of Caddy or Traefik.
     ProxyJson,
+    /// None: a request that a running server holds.
+    History,
 }
 
 /// How long each phase took, as far as the line says so.
