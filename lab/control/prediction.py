@@ -59,7 +59,7 @@ def predict(logged: Logged, threads: int) -> scenarios.Measure:
 
     def take(box: Toolbox, ground: Ground) -> scenarios.Values:
         recorded = logged.of_this_turn(box, ground, threads)
-        answer = ask(box, ["--control", "off", "--threads", str(threads), str(recorded.log)])
+        answer = ask(box, ["--controller", "off", "--threads", str(threads), str(recorded.log)])
         measured = scenarios.play(box, ground, ["--threads", str(threads)], logged.path, logged.load)
         queue = answer["answers"][0]["queue"]
         values: scenarios.Values = {}

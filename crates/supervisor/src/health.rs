@@ -106,6 +106,7 @@ impl Supervisor<'_> {
         at(self.answers.deadline());
         at(self.acme_client_due(now));
         at(self.admin_due(now));
+        at(self.history.as_ref().map(super::history::History::due));
         // Nobody beats before the first generation serves, and who stops may be silent.
         if self.plan.serving().is_some() && !self.plan.is_stopping() {
             at(self.health.beats_due);

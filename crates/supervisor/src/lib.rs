@@ -73,7 +73,6 @@ use ipc::pidfile::PidFile;
 use ipc::{Identity, Role, SupervisorCommand};
 use os::invariant;
 
-use ipc::history::HistoryFile;
 use ipc::stats::CounterFile;
 use telemetry::counters::StatsSnapshot;
 
@@ -182,7 +181,7 @@ struct Supervisor<'s> {
     assignment: listener_assignment::ListenerAssignment,
     counters: CounterFile,
     /// The last requests; none where there was no memory for them.
-    history: Option<HistoryFile>,
+    history: Option<history::History>,
     lifetime: Lifetime,
     plan: GenerationPlan,
     /// The generations that the plan names, by number.
@@ -314,7 +313,7 @@ impl<'s> Supervisor<'s> {
         control: Option<Control>,
         sockets: Sockets,
         counters: CounterFile,
-        history: Option<HistoryFile>,
+        history: Option<history::History>,
     ) -> Self {
         Self {
             around,
@@ -378,6 +377,7 @@ impl<'s> Supervisor<'s> {
             self.take_commands();
             self.take_changes();
             self.look_after_certificates(Instant::now());
+            self.look_after_history(Instant::now());
         }
     }
 
@@ -529,9 +529,9 @@ impl<'s> Supervisor<'s> {
                 fds.push(self.counters.file().try_clone_to_owned()?);
                 history = self.history_names(&shape);
                 if history.is_some()
-                    && let Some(file) = &self.history
+                    && let Some(history) = &self.history
                 {
-                    fds.push(file.file().try_clone_to_owned()?);
+                    fds.push(history.file.file().try_clone_to_owned()?);
                 }
                 fds.extend(credentials?);
             }

@@ -30,7 +30,6 @@ use super::sockets::Sockets;
 use super::{Lifetime, Supervisor, SupervisorEnvironment, chance, history, say, watch_signals};
 use config::failure::Failure;
 use config::failure::{StartFault, plain};
-use ipc::history::HistoryFile;
 use ipc::payload::{self, Payload};
 use ipc::pidfile::PidFile;
 use ipc::stats::{CounterFile, Segment};
@@ -159,6 +158,7 @@ impl<'s> Supervisor<'s> {
             process.flush();
         }
         self.note_answers(AnswerEvent::Upgraded);
+        self.end_second(Instant::now());
         // Taken before anything is written, so that it can be taken back whatever fails.
         let kept = self.descriptors();
         let error = match self.state(client, waiting).and_then(|state| {
@@ -211,7 +211,7 @@ impl<'s> Supervisor<'s> {
                 .copied()
                 .collect(),
             counters: self.counters.file().as_raw_fd(),
-            history: self.history.as_ref().map(|file| file.file().as_raw_fd()),
+            history: self.history.as_ref().map(|one| one.file.file().as_raw_fd()),
             processes: processes.collect::<Result<_, _>>()?,
             certificates: self.certificate_succession(),
         })
@@ -276,7 +276,7 @@ impl Supervisor<'_> {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let processes = self.processes.iter().filter_map(ChildProcess::descriptors);
         let control = self.control.iter().flat_map(Control::descriptors);
-        let history = self.history.iter().map(HistoryFile::file);
+        let history = self.history.iter().map(|one| one.file.file());
         let all = [self.counters.file()].into_iter().chain(history);
         let all = all.chain(self.sockets.descriptors()).chain(control);
         all.chain(processes.flatten()).collect()

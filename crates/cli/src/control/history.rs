@@ -1,21 +1,19 @@
 //! The last requests of a running server: finds it, gets the file that it keeps them in, and reads a copy.
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 
 use clap::{Arg, ArgMatches};
-use ipc::history::wall_us;
+use ipc::history::CopyFault;
+use report::duration;
 use supervisor::control::messages::{Outcome, Request};
-use telemetry::history::{HISTORY_BYTES, HeldHistory, HistoryFault};
+use telemetry::history::{HeldHistory, HistoryFault};
 
 use super::finding::{self, Found};
 use super::{signal, talking};
 use crate::environment::cause;
+use crate::inputs::{expect, value};
 use crate::message::Message;
 
-/// Copies that are made at most: the names change for a moment when a process starts.
-const COPIES_MAX: usize = 100;
 const WHAT: &str = "`--live`";
 
 /// Flags that name the server.
@@ -24,8 +22,25 @@ pub(crate) fn args() -> impl Iterator<Item = Arg> {
     args.map(|arg| arg.help_heading("Running server"))
 }
 
+/// The seconds of `--live`. Without it, flags that name a server are faults.
+pub(crate) fn seconds(matches: &ArgMatches, faults: &mut Vec<Message>) -> Option<u64> {
+    let understand = |text: &str| {
+        let secs = duration(text).map(|span| span.0.div_ceil(1_000_000_000));
+        let secs = secs.filter(|secs| *secs > 0);
+        expect(secs, "a duration as 15m or 1h", text)
+    };
+    let secs = value(matches, "live", faults, understand);
+    if let Some(flag) = named(matches).filter(|_| !matches.contains_id("live")) {
+        faults.push(Message::new(
+            &flag,
+            "names a running server, which only `--live` asks",
+        ));
+    }
+    secs
+}
+
 /// The first of these flags that is there.
-pub(crate) fn named(matches: &ArgMatches) -> Option<String> {
+fn named(matches: &ArgMatches) -> Option<String> {
     let args = finding::args().into_iter();
     let mut ids = args.map(|arg| arg.get_id().as_str().to_owned());
     let is_there =
@@ -63,37 +78,19 @@ pub(crate) fn held(matches: &ArgMatches, secs: u64) -> Result<HeldHistory, Vec<M
 }
 
 fn read(file: &File, secs: u64) -> Result<HeldHistory, Message> {
-    for _ in 0..COPIES_MAX {
-        let bytes = copy(file).map_err(|error| Message::new(WHAT, cause(&error)))?;
-        let now_us = wall_us();
-        let from_us = now_us.saturating_sub(secs.saturating_mul(1_000_000));
-        match HeldHistory::read(bytes, from_us, now_us) {
-            Ok(held) => return Ok(held),
-            Err(HistoryFault::Changing) => {}
-            Err(HistoryFault::OtherVersion) => {
-                let cause = "another version of milepost has made the server's history";
-                let hint = "`milepost upgrade` has the server go on as this version";
-                return Err(Message::new(WHAT, cause).with_hint(hint));
-            }
-            Err(HistoryFault::Unknown) => {
-                let cause = "what the server has sent is no history";
-                return Err(Message::new(WHAT, cause));
-            }
+    ipc::history::requests(file, secs).map_err(|fault| match fault {
+        CopyFault::Read(error) => Message::new(WHAT, cause(&error)),
+        CopyFault::History(HistoryFault::Changing) => {
+            Message::new(WHAT, "the server's history does not come to rest")
+                .with_hint("try it again")
         }
-    }
-    Err(Message::new(WHAT, "the server's history does not come to rest").with_hint("try it again"))
-}
-
-/// All of it: at most as much as a history of this version has, and one byte that says that there is more.
-fn copy(file: &File) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; HISTORY_BYTES + 1];
-    let mut len = 0;
-    while len < bytes.len() {
-        match file.read_at(&mut bytes[len..], len as u64)? {
-            0 => break,
-            read => len += read,
+        CopyFault::History(HistoryFault::OtherVersion) => {
+            let cause = "another version of milepost has made the server's history";
+            let hint = "`milepost upgrade` has the server go on as this version";
+            Message::new(WHAT, cause).with_hint(hint)
         }
-    }
-    bytes.truncate(len);
-    Ok(bytes)
+        CopyFault::History(HistoryFault::Unknown) => {
+            Message::new(WHAT, "what the server has sent is no history")
+        }
+    })
 }

@@ -26,7 +26,7 @@ of Caddy and Traefik, and NaviServer's format with partial times, in any mix, pl
 with gzip or zstd; `--format` reads others. Without LOG, or for `-`, the command reads standard
 input. Memory use does not grow with the log.
 
-With --live the command needs no log: a running server holds its last 900,000 requests of at most 24
+With --live the command needs no log: a running server holds its last 830,000 requests of at most 24
 hours, over reloads and upgrades. They have folded paths in the place of targets, and no ids.";
 
 const EXAMPLES: &str = "\
@@ -110,14 +110,8 @@ pub(crate) fn command() -> Command {
 /// All faults of the flags.
 pub(super) fn options(matches: &ArgMatches) -> Result<Options, Vec<Message>> {
     let mut faults = Vec::new();
-    let live_secs = value(matches, "live", &mut faults, history_secs);
+    let live_secs = history::seconds(matches, &mut faults);
     let is_live = matches.contains_id("live");
-    if let Some(flag) = history::named(matches).filter(|_| !is_live) {
-        faults.push(Message::new(
-            &flag,
-            "names a running server, which only `--live` asks",
-        ));
-    }
     let mut inputs = match is_live {
         true => Vec::new(),
         false => inputs(matches, Some(MISSING), &mut faults),
@@ -207,16 +201,6 @@ fn filter(matches: &ArgMatches, faults: &mut Vec<Message>) -> Filter {
             expect(duration(text), "a duration as 500ms or 2s", text)
         }),
     }
-}
-
-/// The seconds of a duration.
-fn history_secs(text: &str) -> Result<u64, String> {
-    let secs = duration(text).map(|span| span.0.div_ceil(1_000_000_000));
-    expect(
-        secs.filter(|secs| *secs > 0),
-        "a duration as 15m or 1h",
-        text,
-    )
 }
 
 fn slowest_len(text: &str) -> Result<usize, String> {

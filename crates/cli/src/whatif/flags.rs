@@ -3,6 +3,7 @@
 //! Takes clap's matches, gives options or all faults at once. Opens nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Arg, ArgMatches, Command};
 use report::{Input, duration};
@@ -13,6 +14,7 @@ use whatif::{Concurrency, Laws, Service};
 use super::fleet::FleetOptions;
 use super::routes::PoolRule;
 use super::{objective, synthetic};
+use crate::control::history;
 use crate::inputs::{expect, inputs, pattern, value, with_flags};
 use crate::message::Message;
 
@@ -27,7 +29,8 @@ for ASGI applications, what to do about pages that block the event loop, and a n
 The logs must contain run times: milepost's default, json and naviserver formats, NaviServer's format
 with partial times, and what `--format` reads. The simulation first repeats the log itself. If the
 simulated queue times differ from the measured ones, the command refuses to predict anything else.
-Without LOG, or for `-`, the command reads standard input.";
+Without LOG, or for `-`, the command reads standard input. With --live it needs no log: a running server
+holds its last requests of at most 24 hours.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +39,7 @@ Examples:
   milepost whatif access.log --threads 2,4,8,2:16 --rate x1,x1.5,x2
   milepost whatif access.log --objective 'p99 queue < 20ms' --rate x2
   milepost whatif access.log --threads 8 --pools 'slow=2 /reports/*'
+  milepost whatif --live 1h
   milepost whatif asgi.log --processes 1,2,4 --concurrency 50,100:1000 --to-thread /report
   milepost whatif access.log --threads 2,4,8 --html whatif.html
   milepost whatif --synthetic 'poisson rate=200 run=lognormal:20ms,4' --threads 4,5,6,8
@@ -54,7 +58,7 @@ concurrency LIST Requests inside the event loop of each process, as asgi_concurr
 to-thread PATH+ Path whose steps on the event loop run in threads instead: '/report*'; repeatable
 pools POOL+ Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable
 rate LIST Factors of the log's request rate: x1.5,x2; the time between requests becomes shorter
-control LIST Whether the controller sizes pools and refuses requests under overload: on,off [default: on]
+controller LIST Whether the controller sizes pools and refuses requests under overload: on,off [default: on]
 objective TEXT+ Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable
 # The server
 threads-now THREADS Threads of each process while the log was written [default: from the log, else the most requests running at once]
@@ -74,6 +78,7 @@ slow-server FACTOR One of the servers takes so many times as long: 10x
 round-trip DURATION Time of a request's way to a server and back [default: the mean of the log; 200us if the log does not say]
 report-delay DURATION How much later than its response a load report counts [default: 0]
 # Requests
+live DURATION Instead of a log, take the last requests that a running server holds: 15m, 1h
 synthetic SPEC Simulate synthetic requests instead of a log: 'poisson rate=200 run=lognormal:20ms,4 for=60s'
 run DISTRIBUTION Run times for logs without them: 20ms, exp:20ms, lognormal:20ms,4
 format TEXT Template of the lines, as in access_log_format ('{time} {run:ms}'), or a name: NAMES; it comes before all other formats
@@ -168,6 +173,10 @@ pub(super) enum Source {
 /// The subcommand.
 pub(crate) fn command() -> Command {
     with_flags("whatif", FLAGS)
+        .args(history::args())
+        .mut_arg("live", |arg| {
+            arg.conflicts_with_all(["log", "format", "synthetic"])
+        })
         .about(ABOUT)
         .long_about(LONG_ABOUT)
         .after_help(EXAMPLES)
@@ -183,7 +192,8 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         matches,
         faults: Vec::new(),
     };
-    let options = WhatifOptions {
+    let live_secs = history::seconds(matches, &mut flags.faults);
+    let mut options = WhatifOptions {
         source: flags.source(),
         run: flags.value("run", synthetic::service),
         threads: flags.list("threads", threads),
@@ -191,7 +201,7 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         concurrencies: flags.list("concurrency", concurrency),
         to_threads: flags.all("to-thread", path_glob),
         rates: flags.list("rate", rate),
-        controls: flags.list("control", control),
+        controls: flags.list("controller", control),
         pools: flags.all("pools", PoolRule::parse),
         fleet: flags.fleet(),
         objectives: flags.all("objective", objective::parse),
@@ -215,10 +225,14 @@ pub(super) fn options(matches: &ArgMatches) -> Result<WhatifOptions, Vec<Message
         page: matches.get_one::<String>("html").map(PathBuf::from),
     };
     flags.check(&options);
-    match flags.faults.is_empty() {
-        true => Ok(options),
-        false => Err(flags.faults),
+    if !flags.faults.is_empty() {
+        return Err(flags.faults);
     }
+    if let Some(secs) = live_secs {
+        let held = Arc::new(history::held(matches, secs)?);
+        options.source = Source::Logs(vec![Input::Held(held)], None);
+    }
+    Ok(options)
 }
 
 /// The flags of a command line, and what is wrong with them.
@@ -243,6 +257,10 @@ impl Flags<'_> {
                 );
             }
             return Source::Synthetic(laws);
+        }
+        if self.has("live") {
+            // It is asked once all flags are right.
+            return Source::Logs(Vec::new(), None);
         }
         let missing = (!has_law && !has_spec).then_some(MISSING);
         let inputs = inputs(self.matches, missing, &mut self.faults);
@@ -463,7 +481,7 @@ mod tests {
     #[test]
     fn understands_lists() {
         let options =
-            understood("a.log --threads 2,4:8 --processes 1,3 --rate x1.5,2 --control on,off")
+            understood("a.log --threads 2,4:8 --processes 1,3 --rate x1.5,2 --controller on,off")
                 .unwrap();
         let texts: Vec<String> = options.threads.iter().map(Threads::to_string).collect();
         assert_eq!(texts, ["2", "4:8"]);
@@ -524,7 +542,7 @@ mod tests {
         check("a --threads 0", "found `0`");
         check("a --threads 8:2", "the smaller number first");
         check("a --rate x0", "expected a factor");
-        check("a --control maybe", "expected on or off");
+        check("a --controller maybe", "expected on or off");
         check("a --objective fast", "expected an objective");
         check("a --synthetic even", "`rate=` is missing");
         check("--synthetic even_rate=3", "`--synthetic`");
@@ -540,6 +558,6 @@ mod tests {
         check("a --queue-target 0ms", "expected a duration");
         check("a --queue-len-max 0", "a number from 1 to 1000000");
         check("a --queue-reserve 1:x", "expected a number from 0");
-        check("a --seed x --control y", "expected on or off");
+        check("a --seed x --controller y", "expected on or off");
     }
 }

@@ -306,7 +306,7 @@ fn variants(options: &WhatifOptions, present: &Present) -> Result<Vec<Variant>, 
             thousands(len as u64)
         );
         return Err(Message::new(
-            "`--threads`, `--processes`, `--concurrency`, `--rate`, `--control`",
+            "`--threads`, `--processes`, `--concurrency`, `--rate`, `--controller`",
             text,
         ));
     }

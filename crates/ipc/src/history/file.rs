@@ -11,11 +11,12 @@ use std::sync::atomic::{Ordering, fence};
 use os::Mapping;
 use rustix::fs::{Mode, OFlags, SealFlags};
 use telemetry::history::{
-    HELD_SECS_MAX, HISTORY_BYTES, MAGIC, NAMES_AT, NAMES_BYTES, PATH_WORDS, PATHS, PATHS_AT,
-    RouteNames, VERSION, WORD_BYTES, header,
+    HELD_SECS_MAX, HISTORY_BYTES, HeldMark, HeldMinute, HeldSecond, MAGIC, MARKS, MARKS_AT,
+    MINUTE_WORDS, MINUTES, MINUTES_AT, NAMES_AT, NAMES_BYTES, PATH_WORDS, PATHS, PATHS_AT,
+    RouteNames, SECONDS, SECONDS_AT, VERSION, WORD_BYTES, header,
 };
 
-use super::{wall_us, words};
+use super::{HistoryWord, wall_us, words};
 use crate::stats::{self, Shape};
 
 /// Its name among the descriptors of a process.
@@ -77,6 +78,12 @@ impl HistoryFile {
         file.read_exact_at(&mut text, (NAMES_AT * WORD_BYTES) as u64)?;
         // A process that was upgraded while it wrote them has lost them, and nothing else.
         let names = serde_json::from_slice(&text).unwrap_or_default();
+        // The minute that lasts is another one of the program that goes on.
+        let minutes_len = &words[header::MINUTES_LEN_AT];
+        let minute = MINUTES_AT + (minutes_len.get() % MINUTES as u64) as usize * MINUTE_WORDS;
+        if words[minute + 1].get() != 0 {
+            minutes_len.set(minutes_len.get() + 1);
+        }
         Ok(HistoryFile {
             file,
             mapping,
@@ -132,6 +139,43 @@ impl HistoryFile {
         Ok(number)
     }
 
+    /// The names of the pools of a list; none: it is not known any more.
+    pub fn pools(&self, number: u32) -> &[String] {
+        let list = self.names.iter().find(|list| list.number == number);
+        list.map_or(&[], |list| &list.pools)
+    }
+
+    /// Writes what has happened in a second: the second itself, the minute that lasts as far as it has come, and marks.
+    /// The minute is written again each time, until `is_over` says that the next one begins.
+    pub fn write_sums(
+        &self,
+        second: &HeldSecond,
+        minute: &HeldMinute,
+        is_over: bool,
+        marks: &[HeldMark],
+    ) {
+        let words = words(&self.mapping);
+        let turn = &words[header::SUMS_TURN_AT];
+        turn.set(turn.get() | 1);
+        fence(Ordering::Release);
+        push(
+            words,
+            header::SECONDS_LEN_AT,
+            SECONDS_AT,
+            SECONDS,
+            &second.words(),
+        );
+        let minutes_len = words[header::MINUTES_LEN_AT].get();
+        put(words, minutes_len, MINUTES_AT, MINUTES, &minute.words());
+        words[header::MINUTES_LEN_AT].set(minutes_len + u64::from(is_over));
+        for mark in marks {
+            push(words, header::MARKS_LEN_AT, MARKS_AT, MARKS, &mark.words());
+        }
+        words[header::ADDED_UNTIL_AT].set(wall_us());
+        fence(Ordering::Release);
+        turn.set(turn.get() + 1);
+    }
+
     /// Forgets the folded paths that nobody has asked for in the time of the history.
     pub fn forget_paths(&self, now_us: u64) {
         let oldest_minute = (now_us / 1_000_000).saturating_sub(HELD_SECS_MAX) / 60;
@@ -143,5 +187,19 @@ impl HistoryFile {
                 path[0].set(0);
             }
         }
+    }
+}
+
+/// Writes the next place of a ring.
+fn push(words: &[HistoryWord], len_at: usize, at: usize, places: usize, values: &[u64]) {
+    let len = words[len_at].get();
+    put(words, len, at, places, values);
+    words[len_at].set(len + 1);
+}
+
+fn put(words: &[HistoryWord], number: u64, at: usize, places: usize, values: &[u64]) {
+    let place = at + (number % places as u64) as usize * values.len();
+    for (word, value) in words[place..].iter().zip(values) {
+        word.set(*value);
     }
 }

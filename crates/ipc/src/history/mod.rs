@@ -5,6 +5,8 @@
 //! can be handed out for reading, and so that another version may begin a new one without losing a counter. Pages take
 //! memory once they are written: a server without traffic has some kilobytes, a busy one 32 MB.
 
+mod copy;
+mod ended;
 mod file;
 mod writer;
 
@@ -14,6 +16,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use os::Mapping;
 use telemetry::history::{HISTORY_BYTES, WORD_BYTES};
 
+pub use copy::{CopyFault, requests, sums};
+pub use ended::{EndedRequest, EndedRequests};
 pub use file::HistoryFile;
 pub use writer::{HistoryWriter, RequestHistory};
 

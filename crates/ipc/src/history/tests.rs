@@ -5,7 +5,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use telemetry::Nanos;
-use telemetry::history::{BLOCK_RECORDS, BLOCKS, HeldHistory, HeldRequest, HistoryFault, PATHS};
+use telemetry::history::{
+    BLOCK_RECORDS, BLOCKS, HeldHistory, HeldMark, HeldMinute, HeldRequest, HeldSecond,
+    HistoryFault, MarkKind, PATHS, PathSum, header,
+};
 
 use super::*;
 use crate::stats::Shape;
@@ -228,4 +231,129 @@ fn keeps_a_bounded_number_of_names() {
     let routes: Vec<&str> = held.requests().map(|one| one.route).collect();
     assert_eq!(routes[0], "");
     assert!(routes[1].starts_with("/5x"), "{}", &routes[1][..5]);
+}
+
+fn taken(ended: &mut EndedRequests, file: &HistoryFile) -> Vec<(u32, u64)> {
+    let mut all = Vec::new();
+    ended.take(file, &mut |one| {
+        // Within 0.05 %.
+        all.push((one.names, (one.request.run.0 + 500_000) / 1_000_000));
+    });
+    all
+}
+
+#[test]
+fn each_request_is_handed_out_once_as_it_ends() {
+    let mut file = HistoryFile::new().unwrap();
+    let names = ["/", "/shop"].map(|route| file.number_of(&shape(route)).unwrap());
+    let mut ended = EndedRequests::new(&file);
+    assert_eq!(taken(&mut ended, &file), []);
+    let writers = names.map(|number| HistoryWriter::new(opened(&file, number)));
+    writers[0].write(request(1), b"GET", b"/");
+    writers[1].write(request(2), b"GET", b"/");
+    assert_eq!(taken(&mut ended, &file), [(names[0], 1), (names[1], 2)]);
+    assert_eq!(taken(&mut ended, &file), []);
+    // More than a block has room for.
+    let len = 3 * BLOCK_RECORDS;
+    (0..len).for_each(|_| writers[1].write(request(3), b"GET", b"/"));
+    assert_eq!(taken(&mut ended, &file), vec![(names[1], 3); len]);
+    writers[0].write(request(4), b"GET", b"/");
+    assert_eq!(taken(&mut ended, &file), [(names[0], 4)]);
+}
+
+#[test]
+fn requests_that_were_overwritten_before_anybody_looked_are_not_handed_out() {
+    let mut file = HistoryFile::new().unwrap();
+    let names = file.number_of(&shape("/")).unwrap();
+    let mut ended = EndedRequests::new(&file);
+    let history = opened(&file, names);
+    let writer = HistoryWriter::new(history);
+    writer.write(request(1), b"GET", b"/");
+    assert_eq!(taken(&mut ended, &file).len(), 1);
+    // Others take all blocks, the one that is looked at too.
+    history.words()[header::TAKEN_AT].set(BLOCKS as u64);
+    let other = HistoryWriter::new(history);
+    other.write(request(2), b"GET", b"/");
+    writer.write(request(3), b"GET", b"/");
+    assert_eq!(taken(&mut ended, &file), [(names, 2), (names, 3)]);
+    assert_eq!(ended.open_len(), BLOCKS);
+}
+
+#[test]
+fn a_program_that_goes_on_adds_nothing_twice() {
+    let mut file = HistoryFile::new().unwrap();
+    let names = file.number_of(&shape("/")).unwrap();
+    let writer = HistoryWriter::new(opened(&file, names));
+    let mut ended = EndedRequests::new(&file);
+    (0..BLOCK_RECORDS + 5).for_each(|_| writer.write(request(0), b"GET", b"/"));
+    assert_eq!(taken(&mut ended, &file).len(), BLOCK_RECORDS + 5);
+    let minute = HeldMinute {
+        at_s: wall_us() / 60_000_000 * 60,
+        rows: vec![PathSum {
+            ended: 5,
+            ..PathSum::default()
+        }],
+    };
+    // Those that end in the same microsecond as the sums were written would be added again.
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    file.write_sums(&HeldSecond::default(), &minute, false, &[]);
+    let left = file.file().try_clone_to_owned().unwrap();
+    let next = HistoryFile::adopt(left).unwrap();
+    let mut ended = EndedRequests::new(&next);
+    writer.write(request(7), b"GET", b"/");
+    let last = taken(&mut ended, &next);
+    assert_eq!(last, [(names, 7)]);
+    // Its first minute is beside the one that lasted.
+    next.write_sums(&HeldSecond::default(), &minute, false, &[]);
+    let file = File::from(next.read_only().unwrap());
+    assert_eq!(sums(&file).unwrap().minutes(0), [minute.clone(), minute]);
+}
+
+#[test]
+fn sums_are_read_back_oldest_first_and_the_oldest_give_way() {
+    let file = HistoryFile::new().unwrap();
+    let now_s = wall_us() / 1_000_000;
+    let begin_s = now_s - 1_000;
+    let marks = [HeldMark {
+        at_s: begin_s,
+        kind: MarkKind::Reload,
+    }];
+    for number in 0..1_000 {
+        let second = HeldSecond {
+            at_s: begin_s + number,
+            span_ms: 1_000,
+            ..HeldSecond::default()
+        };
+        let minute = HeldMinute {
+            at_s: (begin_s + number) / 60 * 60,
+            rows: Vec::new(),
+        };
+        let is_last = (begin_s + number) % 60 == 59;
+        let marks = if number == 0 { &marks[..] } else { &[] };
+        file.write_sums(&second, &minute, is_last, marks);
+    }
+    let file = File::from(file.read_only().unwrap());
+    let sums = sums(&file).unwrap();
+    let seconds: Vec<u64> = sums.seconds(0).iter().map(|one| one.at_s).collect();
+    assert_eq!(seconds, (now_s - 900..now_s).collect::<Vec<_>>());
+    assert_eq!(sums.seconds(now_s - 10).len(), 10);
+    let minutes: Vec<u64> = sums.minutes(0).iter().map(|one| one.at_s).collect();
+    let expect = (begin_s / 60)..=((now_s - 1) / 60);
+    assert_eq!(minutes, expect.map(|one| one * 60).collect::<Vec<_>>());
+    assert_eq!(sums.marks(0), marks);
+}
+
+#[test]
+fn sums_that_change_all_the_time_are_told_from_sums_of_another_version() {
+    let file = HistoryFile::new().unwrap();
+    let read = File::from(file.read_only().unwrap());
+    words(&file.mapping)[header::SUMS_TURN_AT].set(1);
+    let fault = sums(&read).map(|_| ()).unwrap_err();
+    assert!(matches!(fault, CopyFault::History(HistoryFault::Changing)));
+    words(&file.mapping)[header::VERSION_AT].set(1);
+    let fault = sums(&read).map(|_| ()).unwrap_err();
+    assert!(matches!(
+        fault,
+        CopyFault::History(HistoryFault::OtherVersion)
+    ));
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ipc::stats::{CounterFile, Shape};
+use ipc::stats::{CounterFile, Segment, Shape};
 use ipc::{
     Channel, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent, ReceivedMessage, Role,
     SupervisorCommand,
@@ -35,22 +35,9 @@ fn socket(index: u16) -> (ListenerInfo, TcpListener) {
     (order, socket)
 }
 
-#[test]
-fn a_supervisor_reads_what_a_process_counts() {
-    let _alone = alone();
-    let (mut config, dir) = config();
-    config.listen.drivers = 2;
-    let threads = u64::try_from(config.pools[0].threads_max).unwrap();
-    let shape = Shape {
-        drivers: 2,
-        routes: config.route_names(),
-        pools: vec!["default".to_owned()],
-    };
-    let mut counters = CounterFile::new().unwrap();
-    let segment = counters.allot(&shape).unwrap();
-    let (ours, theirs) = Channel::pair().unwrap();
-    let lead = SupervisorLink {
-        channel: Arc::new(theirs),
+fn link_with(channel: Channel, segment: Segment, counters: &CounterFile) -> SupervisorLink {
+    SupervisorLink {
+        channel: Arc::new(channel),
         identity: Identity {
             role: Role::Serving,
             generation: 1,
@@ -67,7 +54,24 @@ fn a_supervisor_reads_what_a_process_counts() {
             event_loops: Vec::new(),
             modules: Vec::new(),
         },
+    }
+}
+
+#[test]
+fn a_supervisor_reads_what_a_process_counts() {
+    let _alone = alone();
+    let (mut config, dir) = config();
+    config.listen.drivers = 2;
+    let threads = u64::try_from(config.pools[0].threads_max).unwrap();
+    let shape = Shape {
+        drivers: 2,
+        routes: config.route_names(),
+        pools: vec!["default".to_owned()],
     };
+    let mut counters = CounterFile::new().unwrap();
+    let segment = counters.allot(&shape).unwrap();
+    let (ours, theirs) = Channel::pair().unwrap();
+    let lead = link_with(theirs, segment, &counters);
     let served = Server::open_under(with_app(config), vec![Arc::new(echo)], lead).unwrap();
     let handle = served.handle();
     let thread = std::thread::spawn(move || served.run().unwrap());

@@ -197,19 +197,20 @@ impl HeldHistory {
             process: owner as u32,
             route: route.map_or("", String::as_str),
             pool: pool.map_or("", String::as_str),
-            path: self.path(request.path),
+            path: path_at(&self.bytes, request.path),
         })
     }
+}
 
-    fn path(&self, number: u16) -> &[u8] {
-        let Some(index) = usize::from(number).checked_sub(1).filter(|at| *at < PATHS) else {
-            return b"";
-        };
-        let at = PATHS_AT + index * PATH_WORDS;
-        let len = (word(&self.bytes, at + 1) & 0xff) as usize;
-        let start = (at + 2) * WORD_BYTES;
-        &self.bytes[start..start + len.min(PATH_BYTES_MAX)]
-    }
+/// The folded path of a number in a copy; empty: it is not known.
+pub(super) fn path_at(bytes: &[u8], number: u16) -> &[u8] {
+    let Some(index) = usize::from(number).checked_sub(1).filter(|at| *at < PATHS) else {
+        return b"";
+    };
+    let at = PATHS_AT + index * PATH_WORDS;
+    let len = (word(bytes, at + 1) & 0xff) as usize;
+    let start = (at + 2) * WORD_BYTES;
+    &bytes[start..start + len.min(PATH_BYTES_MAX)]
 }
 
 impl fmt::Debug for HeldHistory {
@@ -237,7 +238,7 @@ fn names(bytes: &[u8]) -> Option<HashMap<u32, RouteNames>> {
     Some(lists.collect())
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     let start = at * WORD_BYTES;
     let word = bytes[start..].first_chunk().copied();
     u64::from_le_bytes(word.expect("positions lie within the bytes, whose length was looked at"))

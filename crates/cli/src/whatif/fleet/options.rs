@@ -110,7 +110,7 @@ impl FleetOptions {
             ("--concurrency", !options.concurrencies.is_empty()),
             ("--to-thread", !options.to_threads.is_empty()),
             ("--pools", !options.pools.is_empty()),
-            ("--control", !options.controls.is_empty()),
+            ("--controller", !options.controls.is_empty()),
             ("--objective", !options.objectives.is_empty()),
         ];
         for (flag, _) in faults.iter().filter(|(_, is_used)| *is_used) {
