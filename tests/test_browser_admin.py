@@ -119,6 +119,7 @@ def test_a_busy_server_is_shown_light_dark_and_on_a_phone(
         "What the last minute says",
         "Where the time of a request goes",
         "Durations over time",
+        "The last hours",
         "Pools of threads",
         "Routes of the last minute",
         "Connections and processes",
@@ -132,7 +133,35 @@ def test_a_busy_server_is_shown_light_dark_and_on_a_phone(
     assert chromium.complaints() == []
     # The empty icon is asked from nobody, where it is named at all.
     asked = chromium.requests() - {"data:,"}
-    assert asked == {f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/live"}
+    assert asked == {f"http://127.0.0.1:{port}{path}" for path in ("/", "/live", "/history?span=15m")}
+
+
+def test_what_happened_before_the_page_was_opened_is_shown_and_explained(
+    serve: Callable[..., Milepost], tmp_path: Path, port: int, chromium: Browser
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    server = serve("app:app", "--threads", "2:2", "--admin-bind", f"127.0.0.1:{port}")
+    assert until(lambda: answers(port))
+    for thread in load(server, ["/orders/1", "/slow", "/orders/2"], 3):
+        thread.join()
+    chromium.open(f"http://127.0.0.1:{port}/")
+    shows(chromium, text_of("past") + ".includes('GET /orders/*')")
+    assert chromium.result(text_of("past") + ".startsWith('GET /slow')")
+    assert "240 requests" in str(chromium.result(text_of("past-span")))
+    assert "The history begins" in str(chromium.result(text_of("past-span")))
+    shows(chromium, "document.getElementById('heat').ariaLabel.startsWith('240 requests')")
+    shows(chromium, text_of("marks") + ".includes('server started')")
+    chromium.result("document.querySelector('[data-span=\"24h\"]').click()")
+    shows(chromium, text_of("past-span") + ".startsWith('The last 24 hours')")
+    chromium.result("document.getElementById('explain').click()")
+    shows(chromium, "!document.getElementById('explain').disabled")
+    explained = str(chromium.result(text_of("explained")))
+    assert "thread" in explained and "lost" not in explained, explained
+    for scheme, width, height in SIZES:
+        chromium.scheme(scheme)
+        (tmp_path / f"past-{scheme}-{width}.png").write_bytes(chromium.picture(width, height))
+        assert chromium.result("document.documentElement.scrollWidth") <= width
+    assert chromium.complaints() == []
 
 
 def test_names_of_routes_are_text_and_tables_are_sorted(

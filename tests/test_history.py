@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from serving import run, until
+from serving import free_port, run, until
 from supervising import Supervised
+from test_admin import answers
+from test_admin import ask as admin
 
 
 @pytest.fixture
@@ -92,3 +94,99 @@ def test_refuses_what_names_no_running_server(tmp_path: Path, words: list[str], 
     done = run(tmp_path, "report", *words)
     assert (done.returncode, done.stdout) == (2, ""), done
     assert expect in done.stderr
+
+
+APP = """
+import time
+
+def app(environ, start_response):
+    time.sleep(0.03 if environ["PATH_INFO"] == "/slow" else 0.002)
+    status = "500 x" if environ["PATH_INFO"] == "/fails" else "200 OK"
+    start_response(status, [("Content-Type", "text/plain")])
+    return [b"done"]
+"""
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, supervise: Callable[..., Supervised], port: int) -> Supervised:
+    """Two processes with an application, and the admin listener."""
+    (tmp_path / "app.py").write_text(APP)
+    flags = ["--processes", "2", "--threads", "2", "--admin-bind", f"127.0.0.1:{port}"]
+    server = supervise(*flags, app="app:app")
+    assert until(lambda: answers(port))
+    return server
+
+
+def history(port: int, span: str = "15m") -> dict[str, Any]:
+    status, text = admin(port, f"/history?span={span}")
+    assert status == 200, text
+    return dict(json.loads(text))
+
+
+def ended(past: dict[str, Any]) -> int:
+    """Requests in the minutes of a history."""
+    return sum(minute.get("requests", 0) for minute in past["minutes"])
+
+
+def test_seconds_minutes_and_paths_have_each_request_once(shop: Supervised, port: int) -> None:
+    ask(shop, 20, "/orders/1")
+    ask(shop, 10, "/orders/2")
+    ask(shop, 5, "/fails")
+    assert until(lambda: ended(history(port)) == 35), history(port)
+    shop.done("reload")
+    ask(shop, 7, "/slow")
+    shop.done("upgrade")
+    assert until(lambda: answers(port))
+    shop.settled(2)
+    ask(shop, 3, "/slow")
+    assert until(lambda: ended(history(port)) == 45), history(port)
+    past = history(port)
+    paths = {one["path"]: one for one in past["paths"]}
+    counts = {path: (one["requests"], one["failed"]) for path, one in paths.items()}
+    assert counts == {"GET /orders/*": (30, 0), "GET /fails": (5, 5), "GET /slow": (10, 0)}
+    assert paths["GET /slow"]["mean"] > 0.03 > paths["GET /orders/*"]["mean"]
+    pools = [pool for second in past["seconds"] for pool in second["pools"]]
+    assert {pool["pool"] for pool in pools} == {"default"}
+    assert sum(pool["requests"] for pool in pools) == 45
+    assert sum(pool["failed"] for pool in pools) == 5
+    assert pools[-1]["threads"] == 4
+    kinds = [mark["kind"] for mark in past["marks"]]
+    assert [kinds[0], kinds[1]] == ["start", "reload"] and "upgrade" in kinds
+    assert history(port, "24h")["seconds"] == []
+    assert ended(history(port, "24h")) == ended(history(port, "1h")) == 45
+
+
+def test_whatif_and_report_take_what_the_server_holds(shop: Supervised, port: int) -> None:
+    ask(shop, 60, "/slow")
+    assert until(lambda: ended(history(port)) == 60)
+    told = json.loads(shop.done("whatif", "--live", "1h", "--json", "--force"))
+    assert told["log"]["requests"] == 60, told["log"]
+    assert told["verdict"]["sentences"]
+    status, text = admin(port, "/whatif?span=1h")
+    assert status in (200, 422), text
+    if status == 200:
+        assert json.loads(text)["log"]["requests"] == 60
+    status, text = admin(port, "/report?span=1h")
+    assert (status, json.loads(text)["all"]["requests"]) == (200, 60)
+    assert admin(port, "/history?span=2h") == (400, "span: expected 15m, 1h or 24h\n")
+    assert admin(port, "/whatif?span=1h", Sec_Fetch_Site="cross-site")[0] == 403
+
+
+def test_before_the_first_request_there_is_nothing_to_explain(shop: Supervised, port: int) -> None:
+    for path in ("/report", "/whatif"):
+        assert admin(port, path) == (422, "no request has ended in this time\n")
+    past = history(port)
+    assert (past["paths"], ended(past)) == ([], 0)
+
+
+def test_flags_that_name_a_server_belong_to_live(tmp_path: Path) -> None:
+    told = run(tmp_path, "whatif", "access.log", "--pid", "1")
+    assert told.returncode == 2
+    assert "`--pid`: names a running server, which only `--live` asks" in told.stderr
+    told = run(tmp_path, "whatif", "access.log", "--live", "1h")
+    assert told.returncode == 2 and "--live" in told.stderr

@@ -13,14 +13,18 @@ use ipc::AdminQuery;
 use telemetry::counters::Exposition;
 
 use crate::access::{Access, Denial, Peer, is_of_another_site};
+use crate::analysis::{Analyses, Analysis, AnalysisFault, Analyst, told};
+use crate::history::{self, HistorySpan};
 use crate::live::{LiveEvents, LiveFeed};
-use crate::page;
 use crate::supervisor_link::SupervisorLink;
+use crate::{now_s, page};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const SILENT: &str = "the supervisor does not answer\n";
+const SPANS: &str = "span: expected 15m, 1h or 24h\n";
+const NO_HISTORY: &str = "the server has no history of requests\n";
 const EVENTS: &str = "text/event-stream";
 /// For clients that are no browsers: those get the page.
 const INDEX: &str = "\
@@ -28,6 +32,9 @@ const INDEX: &str = "\
 /status   the state of all processes, as JSON
 /load     requests that run and wait, as JSON
 /live     what the page shows, as server-sent events
+/history  the last hours, as JSON: ?span=15m, 1h or 24h
+/report   what `milepost report` says of the same requests, as JSON
+/whatif   what `milepost whatif` predicts from them, as JSON
 /ready    200 while requests are served, else 503
 /health   200 while the server is alive
 ";
@@ -37,6 +44,7 @@ pub(crate) struct Answers {
     access: Access,
     link: Rc<SupervisorLink>,
     live: Rc<LiveFeed>,
+    analyses: Analyses,
 }
 
 /// The body of an answer: whole, or the events of the live view.
@@ -60,6 +68,22 @@ impl Answer {
         }
     }
 
+    /// With a text that was made for this request.
+    fn said(status: u16, text: String) -> Self {
+        Self {
+            body: Either::Left(Full::from(text + "\n")),
+            ..Self::text(status, "")
+        }
+    }
+
+    fn json(text: String) -> Self {
+        Self {
+            content_type: JSON,
+            body: Either::Left(Full::from(text)),
+            ..Self::text(200, "")
+        }
+    }
+
     fn with(self, name: HeaderName, value: &'static str) -> Self {
         Self {
             extra: Some((name, HeaderValue::from_static(value))),
@@ -69,9 +93,14 @@ impl Answer {
 }
 
 impl Answers {
-    pub(crate) fn new(access: Access, link: Rc<SupervisorLink>) -> Self {
+    pub(crate) fn new(access: Access, link: Rc<SupervisorLink>, analyst: Analyst) -> Self {
         let live = LiveFeed::new(Rc::clone(&link));
-        Self { access, link, live }
+        Self {
+            access,
+            link,
+            live,
+            analyses: Analyses::new(analyst),
+        }
     }
 
     /// Answers one request of this peer.
@@ -124,7 +153,44 @@ impl Answers {
             "/status" => self.json(AdminQuery::Status).await,
             "/live" => self.live(request),
             "/load" => self.json(AdminQuery::Load).await,
+            "/history" => self.history(request).await,
+            "/report" => self.analysis(request, Analysis::Report).await,
+            "/whatif" => self.analysis(request, Analysis::Whatif).await,
             _ => Answer::text(404, "no such path\n"),
+        }
+    }
+
+    async fn history<B>(&self, request: &Request<B>) -> Answer {
+        let Some(span) = HistorySpan::of_query(request.uri().query().unwrap_or_default()) else {
+            return Answer::text(400, SPANS);
+        };
+        let Some(file) = self.link.history().await else {
+            return Answer::text(503, NO_HISTORY);
+        };
+        match ipc::history::sums(&file) {
+            Ok(sums) => Answer::json(history::json(&sums, span, now_s())),
+            Err(fault) => Answer::said(503, told(&fault)),
+        }
+    }
+
+    async fn analysis<B>(&self, request: &Request<B>, analysis: Analysis) -> Answer {
+        // It costs processor time, which no page of another site is to have.
+        if is_of_another_site(request.headers()) {
+            return Answer::text(403, "only the page of this server may ask\n");
+        }
+        if request.method() != Method::GET {
+            return Answer::text(405, "GET alone\n").with(ALLOW, "GET");
+        }
+        let Some(span) = HistorySpan::of_query(request.uri().query().unwrap_or_default()) else {
+            return Answer::text(400, SPANS);
+        };
+        let Some(file) = self.link.history().await else {
+            return Answer::text(503, NO_HISTORY);
+        };
+        match self.analyses.make(analysis, file, span.secs()).await {
+            Ok(text) => Answer::json(text),
+            Err(AnalysisFault::Busy) => Answer::text(503, "another one is under way\n"),
+            Err(AnalysisFault::Refused(cause)) => Answer::said(422, cause),
         }
     }
 

@@ -11,7 +11,9 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod analysis;
 mod answers;
+mod history;
 mod listener;
 mod live;
 mod page;
@@ -20,21 +22,29 @@ mod supervisor_link;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::failure::StartFault;
 use config::typed::AdminConfig;
 use ipc::Channel;
 
 use access::Access;
+pub use analysis::{Analysis, Analyst};
 use answers::Answers;
 use listener::Listener;
 use supervisor_link::SupervisorLink;
 
-/// Answers clients until the supervisor ends this process or is gone. `warn` gets what its users are to know.
+/// Answers clients until the supervisor ends this process or is gone. `warn` gets what its users are to know;
+/// `analyst` makes reports and simulations of the last requests.
 ///
 /// # Errors
 /// It cannot listen, or has no runtime.
-pub fn run(config: &AdminConfig, channel: &Arc<Channel>, warn: fn(&str)) -> Result<(), StartFault> {
+pub fn run(
+    config: &AdminConfig,
+    channel: &Arc<Channel>,
+    warn: fn(&str),
+    analyst: Analyst,
+) -> Result<(), StartFault> {
     let what = "admin_bind";
     let fault = |error: &io::Error| StartFault::new(what, config::failure::plain(error));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -47,9 +57,15 @@ pub fn run(config: &AdminConfig, channel: &Arc<Channel>, warn: fn(&str)) -> Resu
         let listener = Listener::open(bind).map_err(|error| fault(&error))?;
         let link = SupervisorLink::open(channel).map_err(|error| fault(&error))?;
         let access = Access::new(config, warn);
-        let answers = Rc::new(Answers::new(access, Rc::clone(&link)));
+        let answers = Rc::new(Answers::new(access, Rc::clone(&link), analyst));
         tokio::task::spawn_local(listener.serve(answers));
         link.run().await;
         Ok(())
     })
+}
+
+/// Seconds since 1970.
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }

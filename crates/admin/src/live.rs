@@ -1,7 +1,7 @@
 //! The live view: one sample of the server a second for all pages that are open, and none while there is no page.
 //!
 //! A page is a reader of server-sent events. A reader that takes nothing misses events, which cost no memory: its channel
-//! holds two of them, and all readers share the text of each.
+//! holds three of them, and all readers share the text of each.
 //!
 //! ```text
 //! supervisor ── sample, once a second ──► feed ── window ──► event ──► reader, reader, …
@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
@@ -25,13 +25,15 @@ use ipc::{AdminQuery, LiveSample};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::history::HistorySpan;
+use crate::now_s;
 use crate::supervisor_link::SupervisorLink;
 use window::LiveWindow;
 
 /// Pages at once.
 const READERS_LEN_MAX: usize = 16;
-/// Events that wait for a reader: the past and the first one.
-const EVENTS_LEN_MAX: usize = 2;
+/// Events that wait for a reader: the past, what was before it, and the first one.
+const EVENTS_LEN_MAX: usize = 3;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What all readers share.
@@ -78,6 +80,7 @@ impl LiveFeed {
     /// Asks once a second, until nobody reads.
     async fn run(self: Rc<Self>) {
         self.window.borrow_mut().pause();
+        self.restore().await;
         let mut ticks = interval(PERIOD);
         // A supervisor that was slow gets no burst of questions.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -107,14 +110,29 @@ impl LiveFeed {
         self.is_running.set(false);
     }
 
+    /// Gives all readers what has happened while there were none.
+    async fn restore(&self) {
+        let Some(file) = self.link.history().await else {
+            return;
+        };
+        let Ok(sums) = ipc::history::sums(&file) else {
+            return;
+        };
+        let from_s = now_s().saturating_sub(HistorySpan::Quarter.secs());
+        let mut window = self.window.borrow_mut();
+        window.restore(&sums.seconds(from_s), &sums.marks(from_s));
+        for reader in self.readers.borrow().iter() {
+            let _ = reader.try_send(event::past(&window));
+        }
+    }
+
     async fn ask(&self) -> Option<LiveSample> {
         let said = self.link.ask(AdminQuery::Live).await?;
         serde_json::from_slice(&said).ok()
     }
 
     fn next_event(&self, sample: &LiveSample, span: Duration) -> Bytes {
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let at_s = since_1970.unwrap_or_default().as_secs();
+        let at_s = now_s();
         let mut window = self.window.borrow_mut();
         window.observe(sample, at_s, span);
         event::status(sample, &window, at_s)

@@ -33,6 +33,8 @@ pub(crate) struct SupervisorLink {
     /// Clients that wait for an answer, by what they have asked; an entry is a question that is under way.
     waiting: RefCell<HashMap<AdminQuery, Vec<oneshot::Sender<Bytes>>>>,
     latest: RefCell<HashMap<AdminQuery, (Instant, Bytes)>>,
+    /// The file of the history, once it was asked for.
+    history: RefCell<Option<File>>,
 }
 
 impl SupervisorLink {
@@ -45,6 +47,7 @@ impl SupervisorLink {
             watched: UnixStream::from_std(watched)?,
             waiting: RefCell::default(),
             latest: RefCell::default(),
+            history: RefCell::default(),
         }))
     }
 
@@ -74,8 +77,15 @@ impl SupervisorLink {
 
     fn answered(&self, query: AdminQuery, file: Option<OwnedFd>) {
         let waiting = self.waiting.borrow_mut().remove(&query);
+        let text = match (query, file) {
+            (AdminQuery::History, Some(file)) => {
+                *self.history.borrow_mut() = Some(file.into());
+                Some(Bytes::new())
+            }
+            (_, file) => file.and_then(|file| read(file).ok()),
+        };
         // Without a text they are told that there is no answer.
-        let Some(text) = file.and_then(|file| read(file).ok()) else {
+        let Some(text) = text else {
             return;
         };
         for client in waiting.into_iter().flatten() {
@@ -84,6 +94,12 @@ impl SupervisorLink {
         }
         let latest = (Instant::now(), text);
         self.latest.borrow_mut().insert(query, latest);
+    }
+
+    /// The history, to be read where it lies. `None`: there is none, or the supervisor does not answer.
+    pub(crate) async fn history(&self) -> Option<File> {
+        self.ask(AdminQuery::History).await?;
+        self.history.borrow().as_ref()?.try_clone().ok()
     }
 
     /// What the supervisor says, at most a quarter of a second old. `None`: it does not answer.

@@ -198,6 +198,8 @@ pub enum AdminQuery {
     Live,
     /// Whether requests are served, as JSON: `true` or `false`.
     Ready,
+    /// The file of the history, for reading.
+    History,
 }
 
 /// Which socket: (address, index), and which driver of the process has it.

@@ -75,6 +75,7 @@ impl Supervisor<'_> {
             AdminQuery::Status => payload::to_file(&self.status()),
             AdminQuery::Live => payload::to_file(&self.live_sample()),
             AdminQuery::Load => payload::to_file(&self.load()),
+            AdminQuery::History => self.history_to_read(),
             AdminQuery::Ready => payload::to_file(&self.is_ready()),
         }
     }

@@ -5,12 +5,11 @@ use bytes::Bytes;
 use ipc::{LiveProcess, LiveSample};
 use serde::Serialize;
 use telemetry::counters::{ConnectionCounts, EventLoopFigures};
+use telemetry::history::HEAT_BOUNDS;
 
 use super::sentences::sentences;
 use super::spread::Spread;
-use super::window::{
-    Activity, HEAT_BOUNDS, HeatColumn, LiveWindow, Refusals, RouteActivity, TimeMark,
-};
+use super::window::{Activity, HeatColumn, LiveWindow, Refusals, RouteActivity, TimeMark};
 
 /// Routes in an event: those that took the most time.
 const ROUTES_LEN_MAX: usize = 50;

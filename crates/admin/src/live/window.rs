@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ipc::LiveSample;
 use serde::Serialize;
-use telemetry::{Nanos, PerPhase};
+use telemetry::PerPhase;
+use telemetry::history::{HEAT_BOUNDS, HeldMark, HeldSecond, MarkKind};
 
 use super::spread::Spread;
 
@@ -17,27 +18,6 @@ const SECONDS_LEN_MAX: usize = 60;
 const COLUMNS_LEN_MAX: usize = 900;
 /// Marks on the time line; the oldest goes first.
 const MARKS_LEN_MAX: usize = 100;
-/// Rows of the heat map but one, which is above the last.
-pub(crate) const HEAT_BOUNDS: [Nanos; 17] = [
-    Nanos::from_us(100),
-    Nanos::from_us(200),
-    Nanos::from_us(500),
-    Nanos::from_ms(1),
-    Nanos::from_ms(2),
-    Nanos::from_ms(5),
-    Nanos::from_ms(10),
-    Nanos::from_ms(20),
-    Nanos::from_ms(50),
-    Nanos::from_ms(100),
-    Nanos::from_ms(200),
-    Nanos::from_ms(500),
-    Nanos::from_secs(1),
-    Nanos::from_secs(2),
-    Nanos::from_secs(5),
-    Nanos::from_secs(10),
-    Nanos::from_secs(30),
-];
-
 /// What samples have shown until now.
 #[derive(Default)]
 pub(crate) struct LiveWindow {
@@ -91,17 +71,7 @@ pub(crate) struct HeatColumn(u64, Vec<u64>);
 pub(crate) struct TimeMark {
     /// In seconds since 1970.
     pub(crate) at: u64,
-    pub(crate) kind: TimeMarkKind,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum TimeMarkKind {
-    Start,
-    Reload,
-    Crash,
-    Recycling,
+    pub(crate) kind: MarkKind,
 }
 
 /// What one sample has counted.
@@ -124,21 +94,21 @@ impl LiveWindow {
             return;
         };
         if before.started_unix_s != counted.started_unix_s {
-            self.mark(at_s, TimeMarkKind::Start);
+            self.mark(at_s, MarkKind::Start);
             self.forget_minute();
             return;
         }
         let second = counted.all.since(&before.all, span);
         let happened = [
-            (before.generation < counted.generation, TimeMarkKind::Reload),
-            (second.crashes > 0, TimeMarkKind::Crash),
-            (before.recycled < counted.recycled, TimeMarkKind::Recycling),
+            (before.generation < counted.generation, MarkKind::Reload),
+            (second.crashes > 0, MarkKind::Crash),
+            (before.recycled < counted.recycled, MarkKind::Recycling),
         ];
         for (_, kind) in happened.into_iter().filter(|(is_new, _)| *is_new) {
             self.mark(at_s, kind);
         }
         let counts = second.phases.total.counts_between(HEAT_BOUNDS);
-        push_bounded(&mut self.columns, HeatColumn(at_s, counts), COLUMNS_LEN_MAX);
+        self.add_column(at_s, counts);
         self.minute.add(&second);
         if let Some(oldest) = push_bounded(&mut self.seconds, second, SECONDS_LEN_MAX) {
             self.minute.take_away(&oldest);
@@ -149,6 +119,19 @@ impl LiveWindow {
     pub(crate) fn pause(&mut self) {
         self.before = None;
         self.forget_minute();
+    }
+
+    /// Takes what has happened while nobody looked, oldest first.
+    pub(crate) fn restore(&mut self, seconds: &[HeldSecond], marks: &[HeldMark]) {
+        self.columns.clear();
+        for second in seconds {
+            let column = HeatColumn(second.at_s, second.heat.to_vec());
+            push_bounded(&mut self.columns, column, COLUMNS_LEN_MAX);
+        }
+        self.marks.clear();
+        for mark in marks {
+            self.mark(mark.at_s, mark.kind);
+        }
     }
 
     pub(crate) fn minute(&self) -> &Activity {
@@ -165,12 +148,26 @@ impl LiveWindow {
         &self.marks
     }
 
+    /// Two samples, or a sample and what was kept before it, may be of the same second.
+    fn add_column(&mut self, at_s: u64, counts: Vec<u64>) {
+        match self.columns.back_mut() {
+            Some(HeatColumn(last_s, sums)) if *last_s == at_s => {
+                for (sum, more) in sums.iter_mut().zip(counts) {
+                    *sum = sum.saturating_add(more);
+                }
+            }
+            _ => {
+                push_bounded(&mut self.columns, HeatColumn(at_s, counts), COLUMNS_LEN_MAX);
+            }
+        }
+    }
+
     fn forget_minute(&mut self) {
         self.seconds.clear();
         self.minute = Activity::default();
     }
 
-    fn mark(&mut self, at: u64, kind: TimeMarkKind) {
+    fn mark(&mut self, at: u64, kind: MarkKind) {
         push_bounded(&mut self.marks, TimeMark { at, kind }, MARKS_LEN_MAX);
     }
 }
@@ -324,8 +321,8 @@ impl Refusals {
 mod tests {
     use super::*;
     use ipc::LiveRoute;
-    use telemetry::Snapshot;
     use telemetry::counters::Distribution;
+    use telemetry::{Nanos, Snapshot};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -408,12 +405,37 @@ mod tests {
             .map(|mark| (mark.at, mark.kind))
             .collect();
         let expect = [
-            (2, TimeMarkKind::Reload),
-            (3, TimeMarkKind::Crash),
-            (4, TimeMarkKind::Recycling),
-            (5, TimeMarkKind::Start),
+            (2, MarkKind::Reload),
+            (3, MarkKind::Crash),
+            (4, MarkKind::Recycling),
+            (5, MarkKind::Start),
         ];
         assert_eq!(marks, expect);
+    }
+
+    #[test]
+    fn what_happened_before_is_there_and_goes_on_in_the_same_second() {
+        let mut window = LiveWindow::default();
+        let second = |at_s| HeldSecond {
+            at_s,
+            heat: [2; 18],
+            ..HeldSecond::default()
+        };
+        let mark = HeldMark {
+            at_s: 5,
+            kind: MarkKind::Upgrade,
+        };
+        window.restore(&[second(8), second(9)], &[mark]);
+        window.observe(&sample(&[]), 9, SECOND);
+        window.observe(&sample(&[("a", &[1])]), 9, SECOND);
+        window.observe(&sample(&[("a", &[1, 1])]), 10, SECOND);
+        let sums: Vec<(u64, u64)> = window
+            .columns()
+            .iter()
+            .map(|HeatColumn(at, counts)| (*at, counts.iter().sum()))
+            .collect();
+        assert_eq!(sums, [(8, 36), (9, 37), (10, 1)]);
+        assert_eq!(window.marks().len(), 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ const PHASES = {
   gil: ["", "part of run: waiting for the interpreter lock (GIL)"],
   cpu: ["", "part of run: processor time"],
 };
-const MARKS = { start: ["c7", "server started"], reload: ["c2", "reload"], crash: ["c8", "process crashed"], recycling: ["c3", "process recycled"] };
+const MARKS = { start: ["c7", "server started"], reload: ["c2", "reload"], upgrade: ["c1", "upgrade"], crash: ["c8", "process crashed"], recycling: ["c3", "process recycled"] };
 const PRESSURES = ["calm", "saturated", "overloaded"];
 
 let bounds = [];
@@ -410,6 +410,80 @@ $("pause").addEventListener("click", () => {
   if (!isPaused && latest) show(latest);
 });
 
+// The last hours: asked for when the page begins, once a minute, and by the buttons.
+const PAST_EVERY_MS = 60000;
+let pastSpan = "15m";
+let pastAskedAt = -PAST_EVERY_MS;
+const SPAN_NAMES = { "15m": "15 minutes", "1h": "hour", "24h": "24 hours" };
+
+async function showPast() {
+  pastAskedAt = performance.now();
+  const span = pastSpan;
+  try {
+    const response = await ask(`/history?span=${span}`);
+    if (span !== pastSpan) return;
+    if (!response.ok) {
+      $("past-span").textContent = (await response.text()).trim();
+      return;
+    }
+    const past = await response.json();
+    const covered = Math.min(past.span_s, Math.max(0, past.now - past.since));
+    const requests = past.minutes.reduce((sum, minute) => sum + (minute.requests || 0), 0);
+    const since = covered < past.span_s ? ` The history begins ${age(covered)} ago.` : "";
+    const figures = `${count(requests)} requests, by method and path, where numbers in paths are replaced by *.`;
+    $("past-span").textContent = `The last ${SPAN_NAMES[span]}: ${figures}${since}`;
+    fill($("past"), past.paths.map((one) => [
+      one.path || "(others)", number(count(one.requests)), number(duration(one.sum)), number(duration(one.mean)),
+      number(duration(one.queue)), number(duration(one.max)),
+      number(`${clock(one.slowest_at).slice(0, 5)}, 95 % up to ${duration(one.slowest_p95)}`), warning(one.failed),
+    ]));
+  } catch {
+    // Without a connection the head of the page says so, and a minute later it is asked again.
+  }
+}
+
+// What the report says of these requests, and what the simulation proposes.
+async function explain() {
+  const button = $("explain");
+  button.disabled = true;
+  const say = (...lines) => $("explained").replaceChildren(...lines);
+  const remark = (text, className) => element("p", `remark ${className}`, ...withCode(text));
+  say(remark("Reading the requests, then simulating them with other numbers of threads. This takes some seconds.", "note"));
+  const lines = [];
+  const sentences = (said) => (said.length ? said.map((text) => remark(`${text}.`.replace(/[.]+$/, "."), "note")) : [remark("Nothing stands out.", "note")]);
+  try {
+    for (const path of ["report", "whatif"]) {
+      const response = await ask(`/${path}?span=${pastSpan}`);
+      if (!response.ok) {
+        lines.push(remark((await response.text()).trim(), "doubtful"));
+        continue;
+      }
+      const { verdict } = await response.json();
+      lines.push(...sentences(path === "report" ? verdict : verdict.sentences));
+      say(...lines, remark("Simulating.", "note"));
+    }
+    say(...lines);
+  } catch {
+    say(...lines, remark("The connection was lost.", "doubtful"));
+  }
+  button.disabled = false;
+}
+$("explain").addEventListener("click", explain);
+
+for (const button of document.querySelectorAll("[data-span]")) {
+  button.addEventListener("click", () => {
+    pastSpan = button.dataset.span;
+    for (const one of document.querySelectorAll("[data-span]")) one.setAttribute("aria-pressed", String(one === button));
+    $("explained").replaceChildren();
+    showPast();
+  });
+}
+
+function ask(path) {
+  const token = sessionStorage.getItem(TOKEN);
+  return fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {}, cache: "no-store" });
+}
+
 // The stream. `fetch` and no EventSource, which cannot send a token.
 function take(name, data) {
   if (name === "past") {
@@ -424,6 +498,7 @@ function take(name, data) {
     latest = data;
     $("view").hidden = $("pause").hidden = false;
     show(data);
+    if (performance.now() - pastAskedAt >= PAST_EVERY_MS) showPast();
   }
 }
 
@@ -454,8 +529,7 @@ function askForToken(text) {
 // Whether to try again.
 async function connect() {
   const token = sessionStorage.getItem(TOKEN);
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const response = await fetch("/live", { headers, cache: "no-store" });
+  const response = await ask("/live");
   if (response.status === 401) {
     askForToken(token ? "This is not the token of the server." : "");
     return false;

@@ -8,10 +8,12 @@ mod flags;
 mod live;
 
 use std::fs;
+use std::sync::Arc;
 
 use clap::ArgMatches;
 use present::thousands;
-use report::{Fault, Input, Tally};
+use report::{Fault, Filter, Input, KeepTimeline, Plan, Tally};
+use telemetry::history::HeldHistory;
 
 use crate::inputs::title;
 use crate::message::{self, Message};
@@ -50,6 +52,21 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     };
     // What could be read was printed; that something is missing outweighs that code.
     if faults.is_empty() { code } else { COULD_NOT }
+}
+
+/// The report, as JSON, of requests that a running server holds.
+pub(crate) fn of_held(held: HeldHistory) -> String {
+    let plan = Plan {
+        pattern: None,
+        filter: Filter::default(),
+        by: None,
+        slowest_len: 10,
+        timeline: KeepTimeline::No,
+    };
+    let inputs = [Input::Held(Arc::new(held))];
+    // What is in memory has no fault.
+    let (tally, _) = report::read(&inputs, &plan, &mut |_| {});
+    report::json(&tally)
 }
 
 /// Reads the other log and prints both side by side.

@@ -19,10 +19,13 @@ mod synthetic;
 mod table;
 
 use std::fs;
+use std::sync::Arc;
 
 use ::whatif::RunsOn;
 use clap::ArgMatches;
 use present::thousands;
+use report::Input;
+use telemetry::history::HeldHistory;
 use whatif::prediction::{
     Answer, Calibration, ControlMode, Objective, PoolVariant, Requests, Search, Threads, Variant,
     answers, on_all_cores, smallest,
@@ -122,6 +125,19 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
             COULD_NOT
         }
     }
+}
+
+/// What is predicted, as JSON, from requests that a running server holds.
+///
+/// # Errors
+/// The simulation does not repeat them, or none has run.
+pub(crate) fn of_held(held: HeldHistory) -> Result<String, Vec<Message>> {
+    // Without flags there is no fault of flags, and no server is asked.
+    let matches = command().get_matches_from(["whatif", "-"]);
+    let mut options = flags::options(&matches)?;
+    options.source = Source::Logs(vec![Input::Held(Arc::new(held))], None);
+    let findings = predict(&options).map_err(|message| vec![message])?;
+    Ok(json::json(&findings))
 }
 
 fn predict(options: &WhatifOptions) -> Result<Findings, Message> {

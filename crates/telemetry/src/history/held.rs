@@ -227,7 +227,7 @@ impl PartialEq for HeldHistory {
 
 impl Eq for HeldHistory {}
 
-fn names(bytes: &[u8]) -> Option<HashMap<u32, RouteNames>> {
+pub(super) fn names(bytes: &[u8]) -> Option<HashMap<u32, RouteNames>> {
     let len = (word(bytes, header::NAMES_LEN_AT) as usize).min(NAMES_BYTES);
     let start = NAMES_AT * WORD_BYTES;
     if len == 0 {

@@ -8,8 +8,12 @@
 //! ```
 //! Durations are within 0.05 % of what the adder said, in microseconds.
 
+use std::collections::HashMap;
+
+use serde::Serialize;
+
 use super::float::{packed, unpacked};
-use super::held::{path_at, word};
+use super::held::{RouteNames, names, path_at, word};
 use super::{
     BLOCKS_AT, HELD_SECS_MAX, HistoryFault, MAGIC, MARKS, MARKS_AT, MINUTES, MINUTES_AT, SECONDS,
     SECONDS_AT, SUMS_WORDS, VERSION, WORD_BYTES, header,
@@ -132,7 +136,8 @@ pub struct HeldMark {
 }
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum MarkKind {
     /// The server was started.
@@ -155,17 +160,6 @@ impl MarkKind {
         MarkKind::Crash,
         MarkKind::Recycling,
     ];
-
-    /// In JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            MarkKind::Start => "start",
-            MarkKind::Reload => "reload",
-            MarkKind::Upgrade => "upgrade",
-            MarkKind::Crash => "crash",
-            MarkKind::Recycling => "recycling",
-        }
-    }
 }
 
 /// Microseconds, in 16 bits.
@@ -329,6 +323,8 @@ impl HeldMark {
 #[derive(Debug)]
 pub struct HeldSums {
     bytes: Vec<u8>,
+    /// By number.
+    names: HashMap<u32, RouteNames>,
     now_s: u64,
 }
 
@@ -351,7 +347,11 @@ impl HeldSums {
         if turns.iter().any(|turn| word(&bytes, *turn) % 2 == 1) {
             return Err(HistoryFault::Changing);
         }
-        Ok(HeldSums { bytes, now_s })
+        Ok(HeldSums {
+            names: names(&bytes).ok_or(HistoryFault::Changing)?,
+            bytes,
+            now_s,
+        })
     }
 
     /// When the server was started first, in seconds since 1970.
@@ -385,6 +385,11 @@ impl HeldSums {
         let words = self.newest(word(&self.bytes, header::MARKS_LEN_AT), MARKS_AT, MARKS);
         let marks = words.filter_map(|[word]: [u64; MARK_WORDS]| HeldMark::of(word));
         self.recent(marks, from_s, |mark| mark.at_s)
+    }
+
+    /// The names of the pools of a list; none: it is not known any more.
+    pub fn pools(&self, number: u32) -> &[String] {
+        self.names.get(&number).map_or(&[], |list| &list.pools)
     }
 
     /// The folded path of a number: `GET /orders/*`; empty: it is not known any more.
