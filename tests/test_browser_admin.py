@@ -18,6 +18,7 @@ from test_browser import UNTIL
 from browser import Browser, browser
 from serving import Milepost, free_port, until
 from test_admin import answers
+from test_history import ended, history
 
 pytestmark = pytest.mark.conformance
 
@@ -144,6 +145,7 @@ def test_what_happened_before_the_page_was_opened_is_shown_and_explained(
     assert until(lambda: answers(port))
     for thread in load(server, ["/orders/1", "/slow", "/orders/2"], 3):
         thread.join()
+    assert until(lambda: ended(history(port)) == 240)
     chromium.open(f"http://127.0.0.1:{port}/")
     shows(chromium, text_of("past") + ".includes('GET /orders/*')")
     assert chromium.result(text_of("past") + ".startsWith('GET /slow')")

@@ -357,3 +357,40 @@ fn sums_that_change_all_the_time_are_told_from_sums_of_another_version() {
         CopyFault::History(HistoryFault::OtherVersion)
     ));
 }
+
+#[test]
+fn a_path_that_a_thread_remembers_is_the_one_that_was_asked_for() {
+    let mut file = HistoryFile::new().unwrap();
+    let names = file.number_of(&shape("/")).unwrap();
+    let writer = HistoryWriter::new(opened(&file, names));
+    let long = format!("/{}", "x".repeat(300));
+    let asked = [
+        ("GET", "/a/1"),
+        ("GET", "/a/1"),
+        ("GET", "/a/2?b=1"),
+        ("POST", "/a/1"),
+        ("GET", "/b/1"),
+        ("GET", &long),
+        ("GET", "/a/1"),
+    ];
+    for (method, target) in asked {
+        writer.write(request(1), method.as_bytes(), target.as_bytes());
+    }
+    let held = held(&file);
+    let mut paths: Vec<String> = held
+        .requests()
+        .map(|one| String::from_utf8_lossy(one.path).into_owned())
+        .collect();
+    paths.sort();
+    let cut = format!("GET /{}", "x".repeat(107));
+    let expect = [
+        "GET /a/*",
+        "GET /a/*",
+        "GET /a/*",
+        "GET /a/*",
+        "GET /b/*",
+        &cut,
+        "POST /a/*",
+    ];
+    assert_eq!(paths, expect);
+}

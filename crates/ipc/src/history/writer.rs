@@ -1,7 +1,7 @@
 //! A process's way into the history: each of its threads takes a block at a time and fills it with requests.
 //!
-//! What a request costs: its path is folded and hashed, one entry of the table of paths is looked at, and four words are
-//! stored. One request in 63 takes a new block: one atomic addition that threads share.
+//! What a request costs: its path is compared with one that the thread has seen lately, and four words are stored. A path
+//! that it has not seen is folded and hashed, and one entry of the table of paths is looked at. One request in 63 takes a new block: one atomic addition that threads share.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,6 +20,10 @@ use super::{HistoryWord, wall_us, words};
 
 /// Places of the table that a path may be in.
 const WAYS: usize = 8;
+/// Paths that a thread remembers.
+const RECENT_LEN: usize = 16;
+/// Longer ones are not remembered.
+const RECENT_BYTES_MAX: usize = 256;
 /// Microseconds of a minute.
 const MINUTE_MICROS: u64 = 60_000_000;
 
@@ -35,6 +39,19 @@ pub struct HistoryWriter {
     history: &'static RequestHistory,
     block: Cell<OwnBlock>,
     folded: RefCell<Vec<u8>>,
+    recent: RefCell<[RecentPath; RECENT_LEN]>,
+}
+
+/// A path that the thread has seen lately, without its query.
+#[derive(Default)]
+struct RecentPath {
+    /// The method and the path.
+    text: Vec<u8>,
+    method_bytes: usize,
+    /// Its number; 0: there is no path here.
+    number: u16,
+    /// The number was used in this minute: in the next one the table is told again.
+    minute: u64,
 }
 
 /// The block that a thread fills.
@@ -146,6 +163,7 @@ impl HistoryWriter {
                 origin_us: 0,
             }),
             folded: RefCell::default(),
+            recent: RefCell::default(),
         }
     }
 
@@ -181,13 +199,47 @@ impl HistoryWriter {
             return 0;
         }
         let end = target.iter().position(|byte| matches!(byte, b'?' | b'#'));
-        let end = end.unwrap_or(target.len());
+        let path = &target[..end.unwrap_or(target.len())];
+        let minute = wall_us / MINUTE_MICROS;
+        let mut recent = self.recent.borrow_mut();
+        let recent = &mut recent[RecentPath::index(path)];
+        if recent.is(method, path, minute) {
+            return recent.number;
+        }
         let mut folded = self.folded.borrow_mut();
         folded.clear();
-        push_folded(method, &target[..end], &mut folded);
+        push_folded(method, path, &mut folded);
         let is_new_kept = !matches!(request.status, 0 | 400..500);
-        self.history
-            .path(&folded, is_new_kept, wall_us / MINUTE_MICROS)
+        let number = self.history.path(&folded, is_new_kept, minute);
+        recent.remember(method, path, number, minute);
+        number
+    }
+}
+
+impl RecentPath {
+    /// Where a path is, if it is there: its end differs more than its begin.
+    fn index(path: &[u8]) -> usize {
+        let last = path
+            .last_chunk()
+            .map_or(0, |last| u64::from_le_bytes(*last));
+        let mixed = (last ^ path.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 60) as usize % RECENT_LEN
+    }
+
+    fn is(&self, method: &[u8], path: &[u8], minute: u64) -> bool {
+        let (own_method, own_path) = self.text.split_at(self.method_bytes);
+        self.number > 0 && self.minute == minute && own_path == path && own_method == method
+    }
+
+    fn remember(&mut self, method: &[u8], path: &[u8], number: u16, minute: u64) {
+        if method.len() + path.len() > RECENT_BYTES_MAX {
+            return;
+        }
+        self.text.clear();
+        self.text.extend_from_slice(method);
+        self.text.extend_from_slice(path);
+        self.method_bytes = method.len();
+        (self.number, self.minute) = (number, minute);
     }
 }
 
