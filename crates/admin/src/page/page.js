@@ -225,7 +225,7 @@ function showConnections(now) {
 
 // The heat map: time to the right, durations upwards, ever more of the past until there is a quarter of an hour.
 const heat = $("heat");
-const ROOM = { left: 52, right: 8, top: 16, bottom: 22 };
+const ROOM = { left: 60, right: 8, top: 16, bottom: 22 };
 
 function shownSpan() {
   const first = Math.min(...columns.keys());
