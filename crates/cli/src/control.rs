@@ -11,6 +11,7 @@ mod talking;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use present::harmless;
 use supervisor::Overrides;
 use supervisor::control::messages::{self, CommandKind, Outcome, Request};
 
@@ -38,6 +39,7 @@ pub(crate) struct Failure {
 }
 
 const REOPEN: &str = "reopen";
+const STATUS: &str = "status";
 /// How the flags of [`server_args`] name a server.
 pub(crate) const WHICH: &str = "\
 The server is the one of --control, --pid, --pid-file or the configuration (--config or
@@ -89,7 +91,7 @@ Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could
         request: scale,
     },
     Verb {
-        name: "status",
+        name: STATUS,
         about: "Show processes, drivers and connections of a running server",
         outcome: "\
 A process is named by its generation and place, a driver by its number behind that. PSS: memory
@@ -104,8 +106,12 @@ loop at most, lately. BUSY: the share of the time in which its thread had a proc
 that blocked it for longer than slow_step. HELD: looks at which it left requests in the queue
 because it did not keep up. ANYIO, EXECUTOR: threads for functions that are not async, of how
 many, + calls that wait.
-Exit code 0: shown. 1: no server runs there. 2: it could not be asked.",
-        request: |_| Ok(Request::Status),
+RUNS FOR: requests that have run for longer than a second, of which --stack takes the ID or its
+beginning. The stack of a request in a pool thread is that of the thread; in an event loop, that
+of what the request awaits, or of what blocks the loop.
+Exit code 0: shown. 1: no server runs there, or the request has no stack: it has ended, or its
+process does not answer. 2: it could not be asked.",
+        request: status,
     },
 ];
 
@@ -131,11 +137,17 @@ impl Verb {
                     .value_hint(ValueHint::Other)
                     .help("Threads of a pool in each process, without --pool of `default`"),
             ],
-            "status" => vec![
+            STATUS => vec![
                 Arg::new("json")
                     .long("json")
                     .action(ArgAction::SetTrue)
                     .help("Print everything as one JSON object"),
+                Arg::new("stack")
+                    .long("stack")
+                    .value_name("ID")
+                    .value_hint(ValueHint::Other)
+                    .conflicts_with("json")
+                    .help("Print where the running request with this id is: its Python stack"),
             ],
             _ => Vec::new(),
         };
@@ -240,7 +252,7 @@ fn ask(verb: &Verb, matches: &ArgMatches) -> Result<Outcome, Failure> {
         Found::Socket(socket) => talking::ask(&socket, &request),
         Found::OnlyOne(socket, server) => {
             // It may be the server of somebody else on this machine. `reopen` is run from timers.
-            if !["status", REOPEN].contains(&verb.name) {
+            if ![STATUS, REOPEN].contains(&verb.name) {
                 Message::new(verb.name, server).say();
             }
             talking::ask(&socket, &request)
@@ -254,6 +266,13 @@ fn ask(verb: &Verb, matches: &ArgMatches) -> Result<Outcome, Failure> {
 
 fn finish(verb: &Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
     match outcome {
+        // A stack, which is what was asked for.
+        Outcome::Done(Some(text)) if verb.name == STATUS => {
+            // The path is a client's, and source lines may hold anything.
+            let lines = text.lines().map(|line| harmless(line, usize::MAX) + "\n");
+            message::data(&lines.collect::<String>());
+            DONE
+        }
         Outcome::Done(text) => {
             // `reopen` is run from timers: it has nothing to say when it is done.
             if let Some(text) = text.filter(|_| verb.name != REOPEN) {
@@ -275,6 +294,20 @@ fn finish(verb: &Verb, matches: &ArgMatches, outcome: Outcome) -> i32 {
                 CommandKind::CouldNot => COULD_NOT,
             }
         }
+    }
+}
+
+fn status(matches: &ArgMatches) -> Result<Request, Failure> {
+    match matches.get_one::<String>("stack") {
+        None => Ok(Request::Status),
+        Some(id) if id.is_empty() => {
+            let message = Message::new("`--stack`", "expected the id of a request, found none");
+            let hint = "`milepost status` lists requests that run for long";
+            Err(Failure::could_not(message.with_hint(hint)))
+        }
+        Some(id) => Ok(Request::Stack {
+            request: id.clone(),
+        }),
     }
 }
 

@@ -77,6 +77,13 @@ pub enum SupervisorCommand {
     TakeCertificates,
     /// Say, with `ProcessEvent::Confirmed` and this number, when whoever accepts has come to all that was told before.
     Confirm(u64),
+    /// Say, with `ProcessEvent::Stack` and this number, where the request with this id is.
+    Stack {
+        /// What the answer is to name.
+        number: u64,
+        /// As the table of running requests has it.
+        id: String,
+    },
     /// To the admin process: the answer to this query; with one descriptor: the file that holds it.
     AdminAnswer(AdminQuery),
     /// To a template: fork a process, which goes on with the channel that comes along as descriptor.
@@ -111,6 +118,11 @@ pub enum ProcessEvent {
     },
     /// The order of this number, which is not 0, has been followed.
     Confirmed {
+        /// The order's.
+        number: u64,
+    },
+    /// Where a request is. With one descriptor: the file that says it (`StackReport` as JSON).
+    Stack {
         /// The order's.
         number: u64,
     },

@@ -15,6 +15,7 @@ pub mod listen;
 mod live;
 pub mod payload;
 pub mod pidfile;
+mod stack;
 pub mod stats;
 pub mod unix_listen;
 
@@ -25,6 +26,7 @@ pub use channel::{
     ReceivedMessage, Role, SupervisorCommand,
 };
 pub use live::{LiveFault, LiveProcess, LiveRoute, LiveSample};
+pub use stack::StackReport;
 
 /// Environment variable that names the descriptor which was handed over to a process at its start.
 pub const HANDOVER: &str = "MILEPOST_HANDOVER";

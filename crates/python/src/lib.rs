@@ -25,6 +25,7 @@ mod body;
 mod phases;
 
 mod release;
+mod stack_thread;
 mod trace;
 mod visit;
 

@@ -208,6 +208,11 @@ impl ExchangeName {
             head: Arc::clone(&exchange.head),
         }
     }
+
+    /// The text of the id.
+    pub fn id(&self) -> IdText<'_> {
+        self.id.text(self.head.view())
+    }
 }
 
 impl std::fmt::Display for ExchangeName {

@@ -7,6 +7,7 @@ mod certificates;
 mod handle;
 mod lifecycle;
 mod opening;
+mod stack_report;
 mod supervised;
 mod watchdog_thread;
 
@@ -35,6 +36,7 @@ use ipc::stats::{Shape, SharedRates, SharedSlots, Stats};
 
 use lifecycle::Lifecycle;
 use opening::OpenedParts;
+use stack_report::StackReporter;
 use watchdog_thread::{RunningEnforcer, TimeoutEnforcer};
 
 pub use handle::{Closing, Drain, Idle, ServerHandle};
@@ -180,13 +182,16 @@ impl Server {
             handlers,
             ..
         } = self;
+        let stacks = link
+            .as_ref()
+            .map(|link| StackReporter::new(&shared, &handlers, &link.channel));
         // Ends when this function returns.
         let _watchdog_thread = start_watchdog(&shared, handlers, link.as_ref())?;
         let drivers = start_drivers(&shared, files, &events)
             .map_err(|error| start_fault("cannot start a driver", &error))?;
         let supervisor = link.as_ref().map(|link| Arc::clone(&link.channel));
-        if let Some(link) = link {
-            link.follow(handle, events.clone())
+        if let Some((link, stacks)) = link.zip(stacks) {
+            link.follow(handle, events.clone(), stacks)
                 .map_err(|error| start_fault("cannot follow the supervisor", &error))?;
         }
         let mut lifecycle = Lifecycle {

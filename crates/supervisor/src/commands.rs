@@ -57,6 +57,7 @@ impl Supervisor<'_> {
                 self.done(client, &Outcome::Status(Box::new(status)));
             }
             Request::History => self.hand_out_history(client),
+            Request::Stack { ref request } => self.find_stack(client, request),
         }
     }
 

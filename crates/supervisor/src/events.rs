@@ -147,6 +147,7 @@ impl Supervisor<'_> {
                 let process = serial;
                 self.note_answers(AnswerEvent::Confirmed { process, number });
             }
+            ProcessEvent::Stack { number } => self.take_stack(serial, number, fds.first()),
             ProcessEvent::Worn { reason } => process.worn = Some(reason),
             ProcessEvent::Drained { cut, stuck_threads } => {
                 process.cut = cut;

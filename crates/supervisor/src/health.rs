@@ -59,6 +59,7 @@ impl Supervisor<'_> {
             return;
         }
         self.answer_waiting(now);
+        self.answer_late_stacks(now);
         let Some(serving) = self.serving() else {
             return;
         };
@@ -104,6 +105,7 @@ impl Supervisor<'_> {
             .min());
         at(self.plan.probe().map(|probe| probe.deadline));
         at(self.answers.deadline());
+        at(self.stacks.deadline());
         at(self.acme_client_due(now));
         at(self.admin_due(now));
         at(self.history.as_ref().map(super::history::History::due));

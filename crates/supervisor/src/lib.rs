@@ -40,6 +40,7 @@ mod restart_policy;
 mod reuseport_bpf;
 mod service_manager;
 mod sockets;
+mod stacks;
 mod stall;
 mod state_dir;
 mod status;
@@ -91,6 +92,7 @@ use process::{ChildProcess, ProcessState};
 use recycling::Bounds;
 use service_manager::Manager;
 use sockets::Sockets;
+use stacks::PendingStacks;
 use stall::StallWatch;
 use stderr::{say, talk};
 
@@ -190,6 +192,8 @@ struct Supervisor<'s> {
     processes: Vec<ChildProcess>,
     /// Clients that wait for processes.
     answers: PendingAnswers,
+    /// Clients that wait for the stack of a request.
+    stacks: PendingStacks,
     file_watcher: Option<FileWatcher>,
     acme_client: AcmeClient,
     /// Answers what is asked about the server.
@@ -338,6 +342,7 @@ impl<'s> Supervisor<'s> {
             processes: Vec::new(),
             // Above the numbers of the program before an upgrade: a process may confirm what that one asked for.
             answers: PendingAnswers::new(telemetry::now().0),
+            stacks: PendingStacks::new(telemetry::now().0),
             file_watcher: None,
             acme_client: AcmeClient::default(),
             admin: HelperProcess::default(),

@@ -61,6 +61,9 @@ pub(super) struct ChildProcess {
     /// Its status page shows certificates: a program of before does not know the message.
     #[serde(default)]
     pub(super) shows_certificates: bool,
+    /// It says where a request is: as above.
+    #[serde(default)]
+    pub(super) gives_stacks: bool,
     /// What it said of its drain.
     pub(super) cut: u64,
     pub(super) body: ProcessHandle,
@@ -133,6 +136,7 @@ impl ChildProcess {
             worn: None,
             pulse: Pulse::default(),
             shows_certificates: true,
+            gives_stacks: true,
             cut: 0,
             body,
             channel,

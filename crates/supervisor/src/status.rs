@@ -33,7 +33,7 @@ impl Supervisor<'_> {
     pub(super) fn status(&self) -> Status {
         let now = Instant::now();
         let counted = self.counted();
-        let (running, running_more) = self.running();
+        let (running, running_more) = self.running(RUNNING_LEN_MAX);
         let age = self.lifetime.started_at.elapsed().unwrap_or_default();
         let started = self
             .lifetime
@@ -232,28 +232,38 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The requests that run, and how many more there are.
-    fn running(&self) -> (Vec<RunningRequest>, u64) {
-        let (mut all, mut more) = (Vec::new(), 0);
+    /// The requests that have run for longest, at most so many, and how many more there are.
+    pub(super) fn running(&self, len_max: usize) -> (Vec<RunningRequest>, u64) {
+        let views = self.serving_processes().filter_map(ChildProcess::counters);
+        let mut more: u64 = views.map(|counters| counters.unlisted()).sum();
+        let all = self.all_running().into_iter();
+        let mut all: Vec<RunningRequest> = all.map(|(_, request)| request).collect();
+        all.sort_by_key(|one| std::cmp::Reverse(one.ran_ms));
+        more += all.len().saturating_sub(len_max) as u64;
+        all.truncate(len_max);
+        (all, more)
+    }
+
+    /// The requests that run and are listed, with the serials of their processes.
+    pub(super) fn all_running(&self) -> Vec<(u64, RunningRequest)> {
+        let mut all = Vec::new();
         // Those that drain have requests, too, and it is them that operators wait for.
         for process in self.serving_processes() {
             let Some((counters, pid)) = process.counters().zip(process.pid()) else {
                 continue;
             };
-            let (listed, unlisted) = counters.running();
-            more += unlisted;
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
-            all.extend(listed.into_iter().map(|one| RunningRequest {
-                route: counters.route_name(one.route).to_owned(),
-                pool: counters.pool_name(one.pool).to_owned(),
-                pid,
-                ..running_line(&one)
+            all.extend(counters.running().into_iter().map(|one| {
+                let request = RunningRequest {
+                    route: counters.route_name(one.route).to_owned(),
+                    pool: counters.pool_name(one.pool).to_owned(),
+                    pid,
+                    ..running_line(&one)
+                };
+                (process.serial, request)
             }));
         }
-        all.sort_by_key(|one| std::cmp::Reverse(one.ran_ms));
-        more += all.len().saturating_sub(RUNNING_LEN_MAX) as u64;
-        all.truncate(RUNNING_LEN_MAX);
-        (all, more)
+        all
     }
 
     /// How often steering by processor did what it is for.

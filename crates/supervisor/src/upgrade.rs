@@ -159,6 +159,7 @@ impl<'s> Supervisor<'s> {
         }
         self.note_answers(AnswerEvent::Upgraded);
         self.end_second(Instant::now());
+        self.refuse_stacks();
         // Taken before anything is written, so that it can be taken back whatever fails.
         let kept = self.descriptors();
         let error = match self.state(client, waiting).and_then(|state| {

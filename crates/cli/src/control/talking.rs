@@ -75,7 +75,9 @@ fn exchange(socket: &Path, request: &Request) -> Result<Answer, Failure> {
     let what = named(socket);
     let stream = open(socket).map_err(|error| unreachable_failure(&what, &error))?;
     let patience = match request {
-        Request::Status | Request::Reopen | Request::History => Some(PATIENCE),
+        Request::Status | Request::Reopen | Request::History | Request::Stack { .. } => {
+            Some(PATIENCE)
+        }
         _ => None,
     };
     let talk = stream

@@ -146,10 +146,14 @@ impl<'m> Counters<'m> {
         &self.pools[usize::from(index)]
     }
 
-    /// The requests that run at present, and how many more run than are listed.
-    pub fn running(&self) -> (Vec<ListedRequest>, u64) {
-        let listed = self.running.list(machine_now()).collect();
-        (listed, self.running.unlisted())
+    /// The requests that run at present, as far as they are listed.
+    pub fn running(&self) -> Vec<ListedRequest> {
+        self.running.list(machine_now()).collect()
+    }
+
+    /// How many more run.
+    pub fn unlisted(&self) -> u64 {
+        self.running.unlisted()
     }
 
     /// The name of a route; empty where there is none.

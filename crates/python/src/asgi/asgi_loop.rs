@@ -146,6 +146,27 @@ impl AsgiLoop {
         self.sent.bind(py).clone().into_any()
     }
 
+    /// The task of the request with this listed id.
+    pub(super) fn task_of(&self, py: Python<'_>, id: &[u8]) -> Option<Py<RequestTask>> {
+        let found = self.tasks.select(py, |task| task.has_id(id).then_some(()));
+        found.into_iter().next().map(|(task, ())| task)
+    }
+
+    /// The loop.
+    pub(super) fn loop_object<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.calls.event_loop.bind(py)
+    }
+
+    /// How Python calls the thread of the loop.
+    pub(super) fn thread(&self) -> u64 {
+        self.thread
+    }
+
+    /// Whether the loop runs a step of this request.
+    pub(super) fn is_stepping(&self, key: u64) -> bool {
+        self.stepping.load(Ordering::Relaxed) == key
+    }
+
     /// A step of this request begins.
     pub(super) fn begin_step(&self, key: u64) {
         self.stepping.store(key, Ordering::Relaxed);
@@ -594,6 +615,6 @@ fn asked(head: HeadView<'_>) -> Result<Option<Handshake<'_>>, HandshakeFault> {
 }
 
 /// No panic leaves one of these between two states.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

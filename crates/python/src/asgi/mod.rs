@@ -10,6 +10,7 @@ mod file_span;
 mod http_request;
 mod kept_messages;
 mod loop_calls;
+mod loop_stack;
 mod protocol;
 mod request_body;
 mod request_task;
@@ -27,20 +28,22 @@ mod websocket_connection;
 
 use std::ffi::CStr;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cli::Failure;
 use config::typed::{AsgiConfig, Concurrency, EventLoopKind, LifespanMode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
-use server::handler::{EventLoop, Handler};
+use server::handler::{EventLoop, Handler, LoopStack};
 use server::pool::{LoopWorker, Worker};
 
+use crate::stack_thread::StackThread;
 use crate::{import, release};
 pub(crate) use application::AsgiApplication;
 use application::{StartedApplication, StartedApplications};
-use asgi_loop::AsgiLoop;
+use asgi_loop::{AsgiLoop, locked};
 use awaitable::{Sent, Wait};
 use request_task::RequestTask;
 use scope::Scopes;
@@ -65,6 +68,9 @@ pub(crate) struct Asgi {
     applications: Vec<AsgiApplication>,
     config: AsgiConfig,
     loop_name: &'static str,
+    /// While it runs.
+    running: Arc<Mutex<Option<Py<AsgiLoop>>>>,
+    stack_thread: StackThread,
 }
 
 impl Asgi {
@@ -96,6 +102,8 @@ impl Asgi {
             applications,
             config,
             loop_name,
+            running: Arc::default(),
+            stack_thread: StackThread::default(),
         })
     }
 
@@ -148,7 +156,10 @@ impl Asgi {
         }
         serve().map_err(|error| import::fault("the server's thread", error))?;
         // The server serves from here on: what fails is no failed start.
+        *locked(&self.running) = Some(own.clone().unbind());
         let ran = module.call_method1("run", (&event_loop, &own, &lifespans));
+        let running = locked(&self.running).take();
+        drop(running);
         if let Err(error) = ran {
             error.print(py);
         }
@@ -238,6 +249,21 @@ impl EventLoop for Asgi {
         give_up: &(dyn Fn(&Failure) + Sync),
     ) -> Result<(), Failure> {
         Python::attach(|py| self.run_attached(py, worker, serve, give_up))
+    }
+
+    fn request_stack(&self, id: &[u8], wait_max: Duration) -> LoopStack {
+        // Who waits already waits for all.
+        if self.stack_thread.is_busy() {
+            return LoopStack::Held;
+        }
+        let (running, id) = (Arc::clone(&self.running), id.to_vec());
+        let found = self.stack_thread.ask(wait_max, move |py| {
+            let own = locked(&running).as_ref().map(|own| own.clone_ref(py));
+            own.map_or(LoopStack::Unknown, |own| {
+                loop_stack::find(py, own.get(), &id)
+            })
+        });
+        found.unwrap_or(LoopStack::Held)
     }
 }
 

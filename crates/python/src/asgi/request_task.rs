@@ -15,6 +15,7 @@ use pyo3::types::{PyDict, PyString};
 use pyo3::{ffi, intern};
 use server::exchange::ExchangeName;
 use server::pool::{LoopAssignment, LoopEvent};
+use telemetry::counters::listed_id;
 use telemetry::{Nanos, Stamp};
 
 use super::ClientDisconnected;
@@ -372,6 +373,11 @@ impl RequestTask {
             facts.steps
         );
         Some((name, facts))
+    }
+
+    /// Whether the table of running requests has it under this id.
+    pub(super) fn has_id(&self, id: &[u8]) -> bool {
+        self.name().is_some_and(|name| listed_id(&name.id()) == id)
     }
 
     /// The task of the loop.

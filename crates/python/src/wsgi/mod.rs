@@ -15,6 +15,7 @@ mod gil;
 mod thread_registry;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cli::AppFacts;
 use pyo3::prelude::*;
@@ -69,9 +70,9 @@ impl Handler for Wsgi {
         });
     }
 
-    fn stack(&self, thread: Thread) -> Stack {
+    fn stack(&self, thread: Thread, wait_max: Duration) -> Stack {
         match self.gil.threads.find(thread) {
-            Some(thread) => self.stack_sampler.stack(thread),
+            Some(thread) => self.stack_sampler.stack(thread, wait_max),
             None => Stack::Unknown,
         }
     }

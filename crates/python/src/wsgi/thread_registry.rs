@@ -2,8 +2,7 @@
 //!
 //! A thread writes its own state; whoever interrupts takes the thread's exchange for itself first, so that the
 //! exception reaches the exchange that it is meant for or none. Who looks or interrupts must not wait for the
-//! interpreter: the thread `mp-stack` attaches in its place, and it is waited for a second at most, because somebody
-//! may hold the interpreter for as long as it wants.
+//! interpreter: `stack_thread` attaches in its place.
 //!
 //! ```text
 //!              begin                     interrupt              the exception is set
@@ -14,10 +13,8 @@
 //! ```
 
 use std::ffi::c_long;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use pyo3::exceptions::PyBaseException;
@@ -29,9 +26,9 @@ use server::handler::Stack;
 use server::watchdog::Thread;
 use telemetry::Stamp;
 
-use crate::visit;
+use crate::stack_thread::StackThread;
 
-/// How long the interpreter is waited for.
+/// How long the interpreter is waited for before an interruption.
 const ATTACH_MAX: Duration = Duration::from_secs(1);
 
 pyo3::create_exception!(
@@ -188,84 +185,31 @@ fn tagged(began: Stamp, tag: u64) -> u64 {
     began.0 << TAG_BITS | tag
 }
 
-/// Looks at pool threads and interrupts them, by a thread that the first task starts.
+/// Looks at pool threads and interrupts them.
 #[derive(Default)]
-pub(super) struct StackSampler {
-    tasks: Mutex<Option<Sender<Task>>>,
-    /// Tasks that are not done.
-    pending: Arc<AtomicUsize>,
-}
-
-/// What is done attached.
-type Task = Box<dyn FnOnce(Python<'_>) + Send>;
+pub(super) struct StackSampler(StackThread);
 
 impl StackSampler {
     /// Where a thread is.
-    pub(super) fn stack(&self, thread: Arc<PoolThread>) -> Stack {
+    pub(super) fn stack(&self, thread: Arc<PoolThread>, wait_max: Duration) -> Stack {
         // Who waits already waits for all.
-        if self.pending.load(Ordering::Relaxed) > 0 {
+        if self.0.is_busy() {
             return Stack::Held;
         }
-        let stack = self.ask(ATTACH_MAX, move |py| stack_of(py, thread.ident));
+        let stack = self.0.ask(wait_max, move |py| stack_of(py, thread.ident));
         stack.map_or(Stack::Held, Stack::Frames)
     }
 
     /// Interrupts a thread, if it is still at it by the time that this is possible. False when it could not be
     /// done yet.
     pub(super) fn interrupt(&self, thread: Arc<PoolThread>, began: Stamp) -> bool {
-        let wait_max = match self.pending.load(Ordering::Relaxed) {
-            0 => ATTACH_MAX,
-            _ => Duration::ZERO,
+        let wait_max = match self.0.is_busy() {
+            false => ATTACH_MAX,
+            true => Duration::ZERO,
         };
-        let done = self.ask(wait_max, move |py| thread.interrupt(py, began));
+        let done = self.0.ask(wait_max, move |py| thread.interrupt(py, began));
         done.is_some()
     }
-
-    /// Without a thread the task is dropped, which ends the wait.
-    fn ask<T: Send + 'static>(
-        &self,
-        wait_max: Duration,
-        look: impl FnOnce(Python<'_>) -> T + Send + 'static,
-    ) -> Option<T> {
-        let (told, answer) = mpsc::channel();
-        let pending = Arc::clone(&self.pending);
-        pending.fetch_add(1, Ordering::Relaxed);
-        let task = Box::new(move |py: Python<'_>| {
-            let found = look(py);
-            // Who has its answer may ask again at once, and is not to find this one pending still.
-            let before = pending.fetch_sub(1, Ordering::Relaxed);
-            assert!(before > 0, "more tasks of mp-stack end than have begun");
-            // Whoever asked may have gone meanwhile.
-            let _ = told.send(found);
-        });
-        if !self.send(task) {
-            self.pending.fetch_sub(1, Ordering::Relaxed);
-        }
-        answer.recv_timeout(wait_max).ok()
-    }
-
-    fn send(&self, task: Task) -> bool {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        if tasks.is_none() {
-            *tasks = start().ok();
-        }
-        let sender = tasks.as_ref();
-        sender.is_some_and(|sender| sender.send(task).is_ok())
-    }
-}
-
-/// Ends with its sender.
-fn start() -> std::io::Result<Sender<Task>> {
-    let (sender, tasks) = mpsc::channel::<Task>();
-    let work = move || {
-        for task in tasks {
-            let _visit = visit::begin();
-            Python::attach(task);
-        }
-    };
-    let builder = thread::Builder::new().name("mp-stack".to_owned());
-    builder.spawn(work)?;
-    Ok(sender)
 }
 
 /// The frames of a thread, the outermost first, as Python prints them.

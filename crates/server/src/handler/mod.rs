@@ -7,6 +7,7 @@
 pub mod error_app;
 
 use std::io;
+use std::time::Duration;
 
 use config::failure::Failure;
 use config::typed::Concurrency;
@@ -39,6 +40,10 @@ pub trait EventLoop: Send + Sync {
         serve: &mut dyn FnMut() -> io::Result<()>,
         give_up: &(dyn Fn(&Failure) + Sync),
     ) -> Result<(), Failure>;
+
+    /// Where a request inside the loop is, for people; `id`: the bytes of its id that `listed_id` gives. Called on another
+    /// thread. Bounded: waits so long at most.
+    fn request_stack(&self, id: &[u8], wait_max: Duration) -> LoopStack;
 }
 
 /// Something that answers exchanges on pool threads, or on an event loop.
@@ -62,9 +67,9 @@ pub trait Handler: Send + Sync + 'static {
         true
     }
 
-    /// Where a pool thread is in what it runs, for people. Bounded: waits a second at most.
-    fn stack(&self, thread: Thread) -> Stack {
-        let _ = thread;
+    /// Where a pool thread is in what it runs, for people. Bounded: waits so long at most.
+    fn stack(&self, thread: Thread, wait_max: Duration) -> Stack {
+        let _ = (thread, wait_max);
         Stack::Unknown
     }
 
@@ -94,9 +99,25 @@ pub trait Handler: Send + Sync + 'static {
 pub enum Stack {
     /// Its frames, the outermost first, each on lines of its own.
     Frames(String),
-    /// The interpreter was held for a whole second, so that no look was possible.
+    /// The interpreter was held for the whole time, so that no look was possible.
     Held,
     /// The handler has no way to look.
+    Unknown,
+}
+
+/// What is known of the place where a request inside an event loop is. Frames are the outermost first, each on lines of
+/// its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoopStack {
+    /// It waits; the frames of what it awaits.
+    Awaits(String),
+    /// The loop runs a step of it that does not end; the frames of the loop's thread.
+    Runs(String),
+    /// The loop runs something else that does not end; the frames of the loop's thread.
+    Blocked(String),
+    /// The interpreter was held for the whole time, so that no look was possible.
+    Held,
+    /// It has ended, or there is nothing to be seen of it.
     Unknown,
 }
 

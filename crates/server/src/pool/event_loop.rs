@@ -19,7 +19,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use config::failure::Failure;
 use config::typed::Concurrency;
@@ -155,8 +154,7 @@ impl LoopWorker {
             });
         }
         let first = own.first().expect("each application has a pool");
-        let workers = &first.responder.pool.workers;
-        let before = workers.fetch_add(1, Ordering::Relaxed);
+        let number = first.responder.pool.workers.next_number();
         let shared = &first.responder.pool.shared;
         let stats = shared.stats.event_loop;
         stats.inside_max.set(bounds.max as u64);
@@ -172,7 +170,7 @@ impl LoopWorker {
             behind_until: Stamp::ZERO,
             websockets: 0,
             keys: 0,
-            number: NonZeroU32::MIN.saturating_add(before),
+            number,
             inbox,
             blocking,
             on_exit: Some(on_exit),

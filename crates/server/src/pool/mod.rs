@@ -9,11 +9,13 @@ mod controller;
 mod event_loop;
 mod upstream_worker;
 mod worker;
+mod worker_threads;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
@@ -35,12 +37,13 @@ use crate::response::{Destination, ReplyMemory};
 use crate::slow::Slow;
 use crate::sync::lock;
 use crate::upstream::UpstreamGroup;
-use crate::watchdog::Watchdog;
+use crate::watchdog::{Thread, Watchdog};
 use config::typed::{self, Config, Level, PoolRuns};
 use ipc::stats::Stats;
 use telemetry::counters::PoolStats;
 
 use controller::Timer;
+use worker_threads::WorkerThreads;
 
 pub use crate::loop_inbox::LoopEvent;
 pub use crate::loop_load::LoopAwaited;
@@ -94,8 +97,8 @@ pub(crate) struct Pool {
     counters: &'static PoolStats,
     /// Connections end with their next reply.
     draining: Arc<AtomicBool>,
-    /// Threads that all pools of the process have had.
-    workers: Arc<AtomicU32>,
+    /// The workers of all pools of the process.
+    workers: Arc<WorkerThreads>,
     /// Where an event loop that has the pool hears of its exchanges.
     inbox: OnceLock<Arc<LoopInbox>>,
     /// The servers that run its exchanges in the place of threads.
@@ -146,7 +149,7 @@ impl Pool {
         kind_of: impl Fn(PoolRuns) -> PoolKind,
     ) -> Vec<Arc<Self>> {
         let timer: Arc<Timer> = Arc::default();
-        let workers: Arc<AtomicU32> = Arc::default();
+        let workers: Arc<WorkerThreads> = Arc::default();
         let with_index = shared.config.pools.iter().zip(0_u16..);
         let pools = with_index.map(|(pool, index)| {
             let kind = kind_of(pool.runs);
@@ -186,6 +189,11 @@ impl Pool {
     /// Index of the application that it runs; `None`: it is the queue of an upstream.
     pub(crate) fn app(&self) -> Option<usize> {
         self.config().runs.app()
+    }
+
+    /// The thread of a worker, of this pool or another of the process.
+    pub(crate) fn worker_thread(&self, number: NonZeroU32) -> Option<Thread> {
+        self.workers.find(number)
     }
 
     /// What it is called.

@@ -132,10 +132,9 @@ impl Worker {
             let name = thread.name().unwrap_or("mp-pool");
             watchdog.enter(pool.index, Thread::current(), name)
         });
-        let before = pool.workers.fetch_add(1, Ordering::Relaxed);
         Self {
             responder: Responder::new(Arc::clone(pool)),
-            number: NonZeroU32::MIN.saturating_add(before),
+            number: pool.workers.enter(),
             parker: Arc::default(),
             is_running: false,
             ran: None,
@@ -299,6 +298,7 @@ impl Drop for Worker {
     /// hears of it at the drain deadline at the latest.
     fn drop(&mut self) {
         let pool = self.pool();
+        pool.workers.leave(self.number);
         if self.is_running {
             pool.counters.running.take_from_any();
         }

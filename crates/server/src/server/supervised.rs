@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use super::stack_report::StackReporter;
 use super::{Closing, Drain, Event, Idle, ServerHandle, say, start_fault};
 use config::failure::StartFault;
 use ipc::history::RequestHistory;
@@ -77,13 +78,17 @@ impl SupervisorLink {
         self,
         handle: ServerHandle,
         events: mpsc::Sender<Event>,
+        mut stacks: StackReporter,
     ) -> io::Result<()> {
         let SupervisorLink { channel, ready, .. } = self;
         let follow = {
             let channel = Arc::clone(&channel);
             move || {
                 while let Ok(Some(received)) = channel.receive() {
-                    perform(received, &handle, &events, &channel);
+                    match received.message {
+                        SupervisorCommand::Stack { number, id } => stacks.report(number, id),
+                        _ => perform(received, &handle, &events, &channel),
+                    }
                 }
                 // The supervisor is gone, and no other process gets the sockets: what waits in them is this process's.
                 handle.drain_alone();
@@ -159,6 +164,7 @@ fn perform(
         }
         SupervisorCommand::Begin(_)
         | SupervisorCommand::Fork
+        | SupervisorCommand::Stack { .. }
         | SupervisorCommand::AdminAnswer(_) => {
             say("the supervisor gave an order to the wrong process");
         }

@@ -19,6 +19,9 @@ use crate::handler::{Handler, Stack};
 use crate::watchdog::{Action, Due, PATIENCE, Thread, Watchdog};
 use ipc::{Channel, ProcessEvent};
 
+/// How long a stack is waited for.
+const STACK_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// Enforces the time limits of requests: logs, interrupts, replaces threads.
 pub(super) struct TimeoutEnforcer {
     watchdog: Arc<Watchdog>,
@@ -112,7 +115,7 @@ impl TimeoutEnforcer {
     /// Logs the stack of the worker and the phases of its exchange.
     fn report(&self, due: &Due, shared: &Shared, level: Level, what: &str) {
         let thread = due.slot.thread();
-        let stack = self.handler(due, shared).stack(thread);
+        let stack = self.handler(due, shared).stack(thread, STACK_WAIT_MAX);
         let place = match &stack {
             _ if !due.slot.runs(due.began) => "it has ended meanwhile".to_owned(),
             Stack::Frames(frames) => {
@@ -221,7 +224,7 @@ fn age(began: Stamp) -> Nanos {
 }
 
 /// What the kernel says of a thread: `4711 is S (sleeping) in futex_wait_queue`.
-fn native(thread: Thread) -> String {
+pub(super) fn native(thread: Thread) -> String {
     let folder = format!("/proc/self/task/{}", thread.0);
     let status = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
     let state = status.lines().find_map(|line| line.strip_prefix("State:"));

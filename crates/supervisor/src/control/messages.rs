@@ -51,6 +51,11 @@ pub enum Request {
     Status,
     /// Hand out the file of the last requests, for reading, with the answer.
     History,
+    /// Say where a request is that runs.
+    Stack {
+        /// Its id as `running` of the status has it, or the beginning of one that no other has.
+        request: String,
+    },
 }
 
 /// How a request ended.
@@ -123,6 +128,10 @@ impl Request {
                      {threads_min}:{threads_max}"
                 )))
             }
+            // Each id begins with it.
+            Ok(Request::Stack { request }) if request.is_empty() => Err(Failure::new(
+                "stack: expected the id of a request, found none",
+            )),
             Ok(request) => Ok(request),
             Err(error) => {
                 let failure = Failure::new(format!("request not understood: {error}"));
@@ -258,6 +267,13 @@ mod tests {
             );
         }
         check(r#"{"verb":"reshape","pool":"slow"}"#, Err("missing field"));
+        let request = "8f".to_owned();
+        check(
+            r#"{"verb":"stack","request":"8f"}"#,
+            Ok(Request::Stack { request }),
+        );
+        check(r#"{"verb":"stack","request":""}"#, Err("found none"));
+        check(r#"{"verb":"stack"}"#, Err("missing field `request`"));
         check(r#"{"verb":"restart"}"#, Err("unknown variant `restart`"));
         check(r#"{}"#, Err("missing field `verb`"));
         check("", Err("EOF"));
@@ -276,6 +292,9 @@ mod tests {
             reshape("default", 1, 8),
             Request::Status,
             Request::History,
+            Request::Stack {
+                request: "8f".to_owned(),
+            },
         ] {
             let line = request.line();
             assert!(line.contains(&request.verb()) && line.ends_with("}\n"));

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Ending, PhaseHistograms, Spans};
 
 pub use exposition::{Exposition, MetricKind, MetricWriter};
-pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable};
+pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable, listed_id};
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
 };

@@ -125,6 +125,11 @@ enum PlaceState {
     Unlisted,
 }
 
+/// What the table keeps of an id.
+pub fn listed_id(id: &[u8]) -> &[u8] {
+    &id[..id.len().min(ID_BYTES)]
+}
+
 impl RunningTable {
     /// Says what the machine's monotonic clock reads now.
     pub fn set_clock(&self, machine_now: Nanos, now: Stamp) {

@@ -86,7 +86,10 @@ fn whoever_has_its_answer_is_not_waited_for() {
         let sampler = StackSampler::default();
         py.detach(|| {
             for _ in 0..200 {
-                assert_ne!(sampler.stack(Arc::clone(&entered.thread)), Stack::Held);
+                assert_ne!(
+                    sampler.stack(Arc::clone(&entered.thread), ATTACH_MAX),
+                    Stack::Held
+                );
                 assert!(sampler.interrupt(Arc::clone(&entered.thread), Stamp(1)));
             }
         });
@@ -103,7 +106,7 @@ fn waits_no_longer_than_a_second_for_an_interpreter_that_somebody_holds() {
         let thread = Arc::clone(&entered.thread);
         let sampler = StackSampler::default();
         // Attached all the while: with a GIL nobody else gets in, without one its frame is found.
-        let is_free = sampler.stack(Arc::clone(&thread)) != Stack::Held;
+        let is_free = sampler.stack(Arc::clone(&thread), ATTACH_MAX) != Stack::Held;
         let gil = py.import("sys").unwrap().getattr_opt("_is_gil_enabled");
         let gil = gil
             .unwrap()
@@ -111,7 +114,7 @@ fn waits_no_longer_than_a_second_for_an_interpreter_that_somebody_holds() {
         if gil {
             assert!(!is_free);
             // Nobody waits a second time for what is waited for already.
-            assert_eq!(sampler.stack(thread), Stack::Held);
+            assert_eq!(sampler.stack(thread, ATTACH_MAX), Stack::Held);
         }
     });
 }
