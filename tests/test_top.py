@@ -19,9 +19,9 @@ from pathlib import Path
 import pyte
 import pytest
 
-from raw import CutShort
+from raw import CutShort, request
 from serving import COMMAND, DEADLINE_S, Milepost, environment, run, until
-from supervising import Supervised, write_app
+from supervising import UNTIL_GO, Supervised, write_app
 
 
 class Top:
@@ -144,7 +144,7 @@ def test_shows_rates_routes_and_pools(server: Supervised) -> None:
         assert shown.shows(r"^ +[1-9][0-9,.]* requests/s +[▁▂▃▄▅▆▇█]+$"), shown.text
         assert shown.shows(r"^app +[1-9]"), shown.text
         assert shown.shows(r"^default +2 +"), shown.text
-        shown.press("\t\t\t")
+        shown.press("\t\t\t\t")
         assert shown.shows(rf"^1\.0 +ready +{server.serving_pid} "), shown.text
         shown.press("?")
         assert shown.shows("any key goes back"), shown.text
@@ -154,6 +154,28 @@ def test_shows_rates_routes_and_pools(server: Supervised) -> None:
         shown.press("q")
         assert shown.wait() == 0
         assert shown.is_restored(), shown.raw[-200:]
+
+
+def test_shows_running_requests_and_the_stack_of_the_chosen_one(server: Supervised) -> None:
+    with top(server) as shown, server.connect() as client:
+        client.send(request("GET", UNTIL_GO))
+        shown.press("\t")
+        path = re.escape(UNTIL_GO.partition("?")[0])
+        assert shown.shows(rf"^GET {path} +[0-9].* default +{server.serving_pid}\.[12]$"), shown.text
+        shown.press("\r")
+        assert shown.shows(r"^Stack \(most recent call last\):"), shown.text
+        assert shown.shows(rf"^GET {path} \[id [0-9a-f]+\]: runs for [0-9.]+ s"), shown.text
+        assert shown.shows("in app$"), shown.text
+        with server.go():
+            assert client.reply().status == 200
+        # The stack stays what it was until it is asked for again.
+        shown.press("r")
+        assert shown.shows("^stack: no running request has the id"), shown.text
+        shown.press("\x1b")
+        assert shown.shows(r"routes, last minute +\[running\]"), shown.text
+        assert shown.shows("^nothing yet$"), shown.text
+        shown.press("q")
+        assert shown.wait() == 0
 
 
 def test_goes_on_through_a_reload(server: Supervised) -> None:

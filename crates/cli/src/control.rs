@@ -18,7 +18,7 @@ use supervisor::control::messages::{self, CommandKind, Outcome, Request};
 use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO};
 use finding::Found;
-pub(crate) use status::{age, process_name};
+pub(crate) use status::{age, process_name, worker};
 
 /// One verb.
 pub(crate) struct Verb {

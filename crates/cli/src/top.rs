@@ -9,12 +9,13 @@ mod history;
 mod overview;
 mod poller;
 mod sample;
+mod stack;
 mod view;
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
@@ -29,7 +30,8 @@ use crate::environment::cause;
 use crate::message::Message;
 use crate::{COULD_NOT, DONE};
 use draw::Palette;
-use view::{Answer, NextStep, View};
+use poller::Poller;
+use view::{NextStep, View};
 
 /// Keys, signals and answers are looked for this often.
 const TICK: Timespec = Timespec {
@@ -65,8 +67,8 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
         return COULD_NOT;
     }
     // The first question before the terminal is taken: what is wrong stays there to be read.
-    let answers = match poller::start(matches) {
-        Ok(answers) => answers,
+    let poller = match poller::start(matches) {
+        Ok(poller) => poller,
         Err(failure) => return failure.say(),
     };
     let signal = Arc::new(AtomicUsize::new(0));
@@ -77,7 +79,7 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
             return COULD_NOT;
         }
     }
-    let shown = in_terminal(|terminal| watch(terminal, &answers, &signal));
+    let shown = in_terminal(|terminal| watch(terminal, &poller, &signal));
     match shown {
         Ok(code) => code,
         Err(error) => {
@@ -116,11 +118,7 @@ fn in_terminal<T>(work: impl FnOnce(&mut DefaultTerminal) -> io::Result<T>) -> i
 }
 
 /// Until it is quit, or a signal comes. Gives the exit code.
-fn watch(
-    terminal: &mut DefaultTerminal,
-    answers: &Receiver<Answer>,
-    signal: &AtomicUsize,
-) -> io::Result<i32> {
+fn watch(terminal: &mut DefaultTerminal, poller: &Poller, signal: &AtomicUsize) -> io::Result<i32> {
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let palette = match is_plain {
         true => Palette::Plain,
@@ -140,14 +138,15 @@ fn watch(
             number => return Ok(ENDED_BY_SIGNAL + number as i32),
         }
         has_changed = event::poll(Duration::ZERO)?;
-        if has_changed
-            && let Event::Key(key) = event::read()?
-            && view.key(key) == NextStep::Quit
-        {
-            return Ok(DONE);
+        if has_changed && let Event::Key(key) = event::read()? {
+            match view.key(key) {
+                NextStep::GoOn => {}
+                NextStep::AskStack(id) => poller.ask_stack(id),
+                NextStep::Quit => return Ok(DONE),
+            }
         }
         loop {
-            match answers.try_recv() {
+            match poller.answers.try_recv() {
                 Ok(answer) => view.take(answer, telemetry::now()),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {

@@ -324,7 +324,7 @@ fn running(requests: &[RunningRequest]) -> Table {
 }
 
 /// `4711.3`, as the log and applications call it; of a request at an upstream the process alone.
-fn worker(request: &RunningRequest) -> String {
+pub(crate) fn worker(request: &RunningRequest) -> String {
     match request.worker {
         Some(number) => format!("{}.{number}", request.pid),
         None => request.pid.to_string(),

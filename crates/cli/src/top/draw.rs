@@ -3,7 +3,7 @@
 //! Takes a view and the moment, fills a buffer of ratatui. Every distinction can be seen without colour: colours only
 //! repeat what the text says.
 
-use present::width;
+use present::{thousands, width};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,6 +13,7 @@ use ratatui::widgets::{Paragraph, RenderDirection, Sparkline, Widget, Wrap};
 use telemetry::Stamp;
 
 use super::overview::{Listed, Listing, ListingRow, Overview};
+use super::stack::StackPanel;
 use super::view::{self, Mode, View};
 
 /// On a smaller screen nothing can be read.
@@ -40,14 +41,17 @@ run       until the application has given its response
 send      until the kernel has taken the last byte
 SHARE     of the time of all requests
 
-Tab, arrows left and right    routes, pools, drivers, processes
+Tab, arrows left and right    routes, running, pools, drivers, processes
 arrows up and down            choose a row
+Enter                         the stack of the running request that is chosen
 s                             sort by the next column
 /                             show only names with these letters; Esc shows all
 p, space                      pause, go on
 q, Ctrl-C                     quit";
 
 const KEYS: &str = "q quit  p pause  s sort  / filter  Tab next table  ? help";
+
+const STACK_KEYS: &str = "Esc back  r ask again  arrows, Home, End scroll  q quit";
 
 /// How things are set apart from each other.
 #[derive(Clone, Copy)]
@@ -112,6 +116,11 @@ pub(super) fn draw(frame: &mut Frame, view: &View, now: Stamp, palette: Palette)
     };
     let overview = view.overview();
     rows.line(&overview.title, palette.title());
+    if let Some(panel) = &view.stack {
+        rows.stack(panel);
+        rows.at_the_end(STACK_KEYS);
+        return;
+    }
     if let Some(trouble) = view.trouble(now) {
         rows.line(&trouble, palette.alarming());
     }
@@ -132,6 +141,7 @@ fn footer(view: &View) -> String {
             format!("filter: {}_   Enter keeps it, Esc shows all", view.filter)
         }
         (_, true) => format!("PAUSED; p goes on   {KEYS}"),
+        _ if view.listed == Listed::Running => format!("Enter stack  {KEYS}"),
         (_, false) => KEYS.to_owned(),
     }
 }
@@ -171,6 +181,13 @@ impl RowWriter<'_> {
             .wrap(Wrap { trim: false })
             .render(area, self.buffer);
         self.next += height;
+    }
+
+    fn stack(&mut self, panel: &StackPanel) {
+        let columns = usize::from(self.area.width);
+        for line in panel.visible(columns, self.left()) {
+            self.line(&line, Style::new());
+        }
     }
 
     fn at_the_end(&mut self, text: &str) {
@@ -252,8 +269,12 @@ impl RowWriter<'_> {
             "" => String::new(),
             filter => format!("   filter: {filter}"),
         };
+        let more = match view.overview().listing(view.listed).more {
+            0 => String::new(),
+            more => format!("   and {} more", thousands(more)),
+        };
         self.line(
-            &format!("{}{filter}", names.join(" ")),
+            &format!("{}{more}{filter}", names.join(" ")),
             self.palette.heading(),
         );
         let rows = view.rows();

@@ -8,10 +8,12 @@ use telemetry::{Nanos, PerPhase};
 
 use super::history::{History, Interval, PhaseFigures, per_second};
 use super::sample::Sample;
-use crate::control::{age, process_name};
+use crate::control::{age, process_name, worker};
 
 /// Columns of a name; a longer one is cut.
 const NAME_MAX: usize = 40;
+/// Columns of a pool's name beside others.
+const POOL_MAX: usize = 12;
 /// Columns of a message.
 const NOTE_MAX: usize = 200;
 /// A fault of the server is shown for so long.
@@ -55,6 +57,7 @@ pub(super) struct PhaseLine {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Listed {
     Routes,
+    Running,
     Pools,
     Drivers,
     Processes,
@@ -67,11 +70,15 @@ pub(super) struct Listing {
     /// The column that it is sorted by at first.
     pub(super) sorted_by: usize,
     pub(super) rows: Vec<ListingRow>,
+    /// Rows that the server has not listed.
+    pub(super) more: u64,
 }
 
 /// A row of a table.
 #[derive(Clone, Default)]
 pub(super) struct ListingRow {
+    /// By which it is found in the next moment: its name, where no other row can have the same.
+    pub(super) id: String,
     pub(super) cells: Vec<String>,
     /// What each column is sorted by; the first one is sorted by its text.
     pub(super) keys: Vec<f64>,
@@ -80,8 +87,9 @@ pub(super) struct ListingRow {
 }
 
 impl Listed {
-    pub(super) const ALL: [Listed; 4] = [
+    pub(super) const ALL: [Listed; 5] = [
         Listed::Routes,
+        Listed::Running,
         Listed::Pools,
         Listed::Drivers,
         Listed::Processes,
@@ -90,6 +98,7 @@ impl Listed {
     pub(super) fn title(self) -> &'static str {
         match self {
             Listed::Routes => "routes, last minute",
+            Listed::Running => "running",
             Listed::Pools => "pools",
             Listed::Drivers => "drivers",
             Listed::Processes => "processes",
@@ -126,6 +135,7 @@ impl Overview {
             pools: comparison.pools_by_name(),
             listings: [
                 routes(history),
+                running(sample),
                 comparison.pools(),
                 comparison.drivers(),
                 comparison.processes(),
@@ -282,6 +292,26 @@ fn routes(history: &History) -> Listing {
         headings: vec!["ROUTE", "REQ/S", "P50", "P95", "P99", "TIME", "FAILED"],
         sorted_by: 5,
         rows: rows.collect(),
+        more: 0,
+    }
+}
+
+/// The requests that run.
+fn running(sample: &Sample) -> Listing {
+    let rows = sample.running.iter().map(|one| {
+        let mut row = ListingRow::named(&format!("{} {}", one.method, one.path));
+        row.id.clone_from(&one.id);
+        row.add(time(Nanos::from_ms(one.ran_ms)), one.ran_ms as f64)
+            .add(time(Nanos::from_ms(one.waited_ms)), one.waited_ms as f64)
+            .add(harmless(&one.pool, POOL_MAX), 0.0)
+            .add(worker(one), f64::from(one.pid));
+        row
+    });
+    Listing {
+        headings: vec!["REQUEST", "RUNS FOR", "WAITED", "POOL", "WORKER"],
+        sorted_by: 1,
+        rows: rows.collect(),
+        more: sample.running_more,
     }
 }
 
@@ -380,6 +410,7 @@ impl Comparison<'_> {
             ],
             sorted_by: 2,
             rows: rows.collect(),
+            more: 0,
         }
     }
 
@@ -437,14 +468,17 @@ impl Comparison<'_> {
             ],
             sorted_by: 0,
             rows: rows.collect(),
+            more: 0,
         }
     }
 }
 
 impl ListingRow {
     fn named(name: &str) -> ListingRow {
+        let name = harmless(name, NAME_MAX);
         ListingRow {
-            cells: vec![harmless(name, NAME_MAX)],
+            id: name.clone(),
+            cells: vec![name],
             keys: vec![0.0],
             is_alarming: false,
         }
@@ -483,6 +517,7 @@ fn listing_of_pools(rows: Vec<ListingRow>) -> Listing {
         ],
         sorted_by: 3,
         rows,
+        more: 0,
     }
 }
 

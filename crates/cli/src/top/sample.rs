@@ -5,7 +5,9 @@
 //! empty.
 
 use serde::Deserialize;
-use supervisor::control::status::{GenerationStatus, LastFault, ProcessStatus, Totals};
+use supervisor::control::status::{
+    GenerationStatus, LastFault, ProcessStatus, RunningRequest, Totals,
+};
 use telemetry::PerPhase;
 use telemetry::counters::ConnectionCounts;
 
@@ -20,6 +22,8 @@ pub(super) struct Sample {
     pub(super) doing: String,
     pub(super) generations: Vec<GenerationStatus>,
     pub(super) processes: Vec<ProcessStatus>,
+    pub(super) running: Vec<RunningRequest>,
+    pub(super) running_more: u64,
     pub(super) totals: Totals,
     pub(super) counters: SampleCounters,
     pub(super) last_fault: Option<LastFault>,

@@ -9,6 +9,7 @@ use telemetry::{Nanos, Stamp};
 use super::history::{Continuity, History};
 use super::overview::{Listed, ListingRow, Overview};
 use super::sample::Sample;
+use super::stack::{PanelStep, StackPanel};
 
 /// Without an answer for so long, the server counts as one that does not answer.
 const SILENCE_MAX: Nanos = Nanos::from_ms(3_500);
@@ -22,12 +23,16 @@ pub(super) enum Answer {
     Sample(Box<Sample>),
     /// Why there was none.
     Fault(String),
+    /// The stack of the request with this id, or why there is none.
+    Stack(String, String),
 }
 
 /// What comes next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum NextStep {
     GoOn,
+    /// The server is to be asked for the stack of the request with this id.
+    AskStack(String),
     Quit,
 }
 
@@ -61,8 +66,10 @@ pub(super) struct View {
     /// Columns that listings are sorted by, where others were chosen than their own.
     sorted_by: [Option<usize>; Listed::ALL.len()],
     pub(super) filter: String,
-    /// Name of the chosen row.
+    /// Id of the chosen row.
     selected: Option<String>,
+    /// What is shown over all of it.
+    pub(super) stack: Option<StackPanel>,
 }
 
 impl View {
@@ -78,6 +85,7 @@ impl View {
             sorted_by: [None; Listed::ALL.len()],
             filter: String::new(),
             selected: None,
+            stack: None,
         }
     }
 
@@ -97,6 +105,11 @@ impl View {
                 };
                 self.link = Link::Lost(since, cause);
             }
+            Answer::Stack(id, text) => {
+                if let Some(panel) = &mut self.stack {
+                    panel.take(&id, &text);
+                }
+            }
         }
     }
 
@@ -112,6 +125,9 @@ impl View {
                 _ => NextStep::GoOn,
             };
         }
+        if self.stack.is_some() {
+            return self.stack_key(key.code);
+        }
         match self.mode {
             Mode::Watch => return self.watch_key(key.code),
             Mode::EditFilter => self.edit_key(key.code),
@@ -121,6 +137,36 @@ impl View {
             },
         }
         NextStep::GoOn
+    }
+
+    fn stack_key(&mut self, key: KeyCode) -> NextStep {
+        let Some(panel) = &mut self.stack else {
+            return NextStep::GoOn;
+        };
+        if key == KeyCode::Char('q') {
+            return NextStep::Quit;
+        }
+        match panel.key(key) {
+            PanelStep::Stay => NextStep::GoOn,
+            PanelStep::Ask => NextStep::AskStack(panel.id.clone()),
+            PanelStep::Close => {
+                self.stack = None;
+                NextStep::GoOn
+            }
+        }
+    }
+
+    /// Opens the stack of the chosen request; without a choice, that of the first.
+    fn open_stack(&mut self) -> NextStep {
+        if self.listed != Listed::Running {
+            return NextStep::GoOn;
+        }
+        self.select(|row| row);
+        let Some(id) = self.selected.clone() else {
+            return NextStep::GoOn;
+        };
+        self.stack = Some(StackPanel::new(id.clone()));
+        NextStep::AskStack(id)
     }
 
     fn watch_key(&mut self, key: KeyCode) -> NextStep {
@@ -135,6 +181,7 @@ impl View {
             KeyCode::Char('s') => self.sort_by_next(),
             KeyCode::Char('/') => self.mode = Mode::EditFilter,
             KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
+            KeyCode::Enter => return self.open_stack(),
             KeyCode::Tab | KeyCode::Right => self.list(1),
             KeyCode::BackTab | KeyCode::Left => self.list(Listed::ALL.len() - 1),
             KeyCode::Up => self.select(|row| row.saturating_sub(1)),
@@ -188,7 +235,7 @@ impl View {
             None => 0,
         };
         let row = rows.get(row.min(rows.len().saturating_sub(1)));
-        self.selected = row.and_then(|row| row.cells.first().cloned());
+        self.selected = row.map(|row| row.id.clone());
     }
 
     /// What is shown: the latest, or what was the latest when it was paused.
@@ -221,7 +268,7 @@ impl View {
     /// The place of the chosen row.
     pub(super) fn selected_row(&self, rows: &[&ListingRow]) -> Option<usize> {
         let selected = self.selected.as_deref()?;
-        rows.iter().position(|row| name(row) == selected)
+        rows.iter().position(|row| row.id == selected)
     }
 
     /// What is the matter with the server, if anything.
@@ -263,6 +310,8 @@ fn name(row: &ListingRow) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use supervisor::control::status::RunningRequest;
+
     use super::super::history::tests::sample;
     use super::*;
 
@@ -356,12 +405,68 @@ mod tests {
         assert_eq!(selected(&view), Some(0), "`/bad` is the first by failures");
         press(&mut view, &[KeyCode::End, KeyCode::Down]);
         assert_eq!(selected(&view), Some(2));
-        press(&mut view, &[KeyCode::Tab]);
+        press(&mut view, &[KeyCode::Tab, KeyCode::Tab]);
         assert_eq!((view.listed, selected(&view)), (Listed::Pools, None));
         press(&mut view, &[KeyCode::Down, KeyCode::PageUp]);
         assert_eq!(selected(&view), None, "there are no pools");
-        press(&mut view, &[KeyCode::Left, KeyCode::Left]);
+        press(&mut view, &[KeyCode::Left, KeyCode::Left, KeyCode::Left]);
         assert_eq!(view.listed, Listed::Processes);
+    }
+
+    fn running(requests: &[(&str, u64)]) -> Answer {
+        let mut sample = sample(&[]);
+        let requests = requests.iter().map(|(id, ran_ms)| RunningRequest {
+            id: (*id).to_owned(),
+            method: "GET".to_owned(),
+            path: "/same".to_owned(),
+            ran_ms: *ran_ms,
+            ..RunningRequest::default()
+        });
+        sample.running = requests.collect();
+        Answer::Sample(sample)
+    }
+
+    #[test]
+    fn opens_the_stack_of_the_chosen_request() {
+        let mut view = View::new(at(0));
+        view.take(running(&[("b2", 9_000), ("a1", 20)]), at(0));
+        assert_eq!(press(&mut view, &[KeyCode::Enter]), NextStep::GoOn);
+        assert!(view.stack.is_none(), "routes have none");
+        let ask = |id: &str| NextStep::AskStack(id.to_owned());
+        let opened = press(&mut view, &[KeyCode::Tab, KeyCode::Enter]);
+        assert_eq!(opened, ask("b2"), "the first, which is the oldest");
+        let shown = |view: &View| view.stack.as_ref().unwrap().visible(80, 9);
+        view.take(Answer::Stack("b2".to_owned(), "in app".to_owned()), at(1));
+        assert_eq!(shown(&view), ["in app"]);
+        // It stays open while the list changes below it, and its keys are its own.
+        view.take(
+            running(&[("c3", 99_000), ("b2", 10_000), ("a1", 1_020)]),
+            at(1),
+        );
+        assert_eq!(press(&mut view, &letters("r")), ask("b2"));
+        assert_eq!(
+            press(&mut view, &[KeyCode::Tab, KeyCode::Esc]),
+            NextStep::GoOn
+        );
+        assert_eq!((view.stack.is_none(), view.listed), (true, Listed::Running));
+        // Of three rows of one name, the one that was chosen before.
+        assert_eq!(view.selected_row(&view.rows()), Some(1));
+        assert_eq!(
+            press(&mut view, &[KeyCode::Down, KeyCode::Enter]),
+            ask("a1")
+        );
+        view.take(Answer::Stack("b2".to_owned(), "late".to_owned()), at(2));
+        assert_ne!(shown(&view), ["late"]);
+        assert_eq!(press(&mut view, &letters("q")), NextStep::Quit);
+    }
+
+    #[test]
+    fn opens_nothing_where_nothing_runs() {
+        let mut view = View::new(at(0));
+        view.take(running(&[]), at(0));
+        let keys = [KeyCode::Tab, KeyCode::Down, KeyCode::Enter];
+        assert_eq!(press(&mut view, &keys), NextStep::GoOn);
+        assert!(view.stack.is_none());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use supervisor::control::status::{
-    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, State,
+    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, RunningRequest, State,
 };
 use telemetry::Nanos;
 use telemetry::counters::{ConnectionCounts, EventLoopFigures};
@@ -113,6 +113,23 @@ fn server(second: usize) -> Box<Sample> {
         ..ProcessStatus::default()
     };
     sample.processes = vec![process(0), process(1)];
+    let running = |number: u64, method: &str, path: &str| RunningRequest {
+        id: format!("{number:016x}"),
+        method: method.to_owned(),
+        path: path.to_owned(),
+        pool: "default".to_owned(),
+        pid: 100,
+        worker: (number > 0).then_some(number as u32),
+        waited_ms: 20 * number,
+        ran_ms: 4_000 >> (2 * number),
+        ..RunningRequest::default()
+    };
+    sample.running = vec![
+        running(0, "GET", "/to/an/upstream"),
+        running(1, "POST", &"/long".repeat(18)),
+        running(2, "GET", "/\x1b[2Jshort"),
+    ];
+    sample.running_more = 1_500;
     sample.counters.drivers = vec![DriverDoing {
         connections: ConnectionCounts {
             idle: 200,
@@ -155,6 +172,40 @@ fn draws_each_table() {
         screens.push_str(&text(&view, at(3), 100, 24));
     }
     check_screen("tables.txt", &screens);
+}
+
+#[test]
+fn draws_the_stack_of_a_request_over_all_of_it() {
+    let mut view = watching(3);
+    press(&mut view, &[KeyCode::Tab]);
+    check_screen("running.txt", &text(&view, at(3), 80, 24));
+    press(&mut view, &[KeyCode::Enter]);
+    let asked = text(&view, at(3), 80, 24);
+    assert!(
+        asked.contains("the server is asked for the stack"),
+        "{asked}"
+    );
+    let frames = (0..20).map(|number| {
+        let file = "/srv/shop/.venv/lib/python3.13/site-packages/django/core/handlers/base.py";
+        format!(
+            "  File \"{file}\", line {number}, in get_response\n    response = wrapped(request)\n"
+        )
+    });
+    let answer = format!(
+        "GET /to/an/upstream\nStack:\n{}",
+        frames.collect::<String>()
+    );
+    view.take(Answer::Stack(format!("{:016x}", 0), answer), at(3));
+    check_screen("stack.txt", &text(&view, at(3), 80, 24));
+    press(&mut view, &[KeyCode::Home]);
+    let top = text(&view, at(3), 80, 24);
+    assert!(
+        top.lines()
+            .nth(1)
+            .unwrap()
+            .starts_with("GET /to/an/upstream"),
+        "{top}"
+    );
 }
 
 #[test]
@@ -237,6 +288,9 @@ fn draws_into_any_size() {
             view.mode = mode;
             assert_eq!(drawn(&view, at(9), columns, rows).area.width, columns);
         }
+        view.stack = Some(StackPanel::new("8f".to_owned()));
+        assert_eq!(drawn(&view, at(9), columns, rows).area.width, columns);
+        view.stack = None;
     }
 }
 
