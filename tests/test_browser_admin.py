@@ -16,7 +16,9 @@ import pytest
 from test_browser import UNTIL
 
 from browser import Browser, browser
+from raw import request
 from serving import Milepost, free_port, until
+from supervising import UNTIL_GO, Supervised, write_app
 from test_admin import answers
 from test_history import ended, history
 
@@ -122,6 +124,7 @@ def test_a_busy_server_is_shown_light_dark_and_on_a_phone(
         "Durations over time",
         "The last hours",
         "Pools of threads",
+        "Requests that run now",
         "Routes of the last minute",
         "Connections and processes",
     ):
@@ -192,7 +195,11 @@ def test_names_of_routes_are_text_and_tables_are_sorted(
     chromium.result(
         "((bad) => take('status', {...latest, doing: bad, sentences: [bad, '`' + bad + '`'], "
         "version: bad, routes: [{...latest.routes[0], route: bad}], "
-        "processes: [{...latest.processes[0], state: bad}]}))"
+        "processes: [{...latest.processes[0], state: bad}], running_more: 1200, "
+        "running: [{method: bad, path: bad, pool: bad, pid: 7, worker: 3, id: bad, ran_ms: 1500, "
+        "waited_ms: 0}, "
+        "{method: 'GET', path: '/far', pool: 'far', pid: 7, worker: null, id: 'b2', ran_ms: 20, "
+        "waited_ms: 1}]}))"
         f"({json.dumps(HOSTILE)})"
     )
     assert chromium.result(names) == HOSTILE
@@ -200,8 +207,36 @@ def test_names_of_routes_are_text_and_tables_are_sorted(
         HOSTILE,
         HOSTILE,
     ]
+    rows = "[...document.querySelectorAll('#running tr')]"
+    assert chromium.result(f"{rows}.map(row => [...row.cells].map(cell => cell.textContent))") == [
+        [f"{HOSTILE} {HOSTILE}", "1.50 s", "0", HOSTILE, "7.3", HOSTILE],
+        ["GET /far", "20.0 ms", "1.00 ms", "far", "7", "b2"],
+    ]
+    assert chromium.result(text_of("more-running")) == "and 1,200 more"
     assert chromium.result("[document.scripts.length, document.images.length]") == [1, 0]
     assert chromium.complaints() == []
+
+
+def test_a_request_that_runs_is_shown_until_it_ends(tmp_path: Path, port: int, chromium: Browser) -> None:
+    write_app(tmp_path)
+    admin = f"127.0.0.1:{port}"
+    with Supervised(tmp_path, "app:app", "--threads", "2:2", "--admin-bind", admin) as server:
+        assert until(lambda: answers(port))
+        chromium.open(f"http://{admin}/")
+        shows(chromium, text_of("more-running") + " === 'None.'")
+        with server.connect() as client:
+            client.send(request("GET", UNTIL_GO))
+            path = UNTIL_GO.partition("?")[0]
+            shows(chromium, f"{text_of('running')}.startsWith('GET {path}')")
+            [one] = server.status()["running"]
+            shown = str(chromium.result(text_of("running")))
+            # The query may have secrets in it.
+            assert one["id"] in shown and f"{one['pid']}.{one['worker']}" in shown and "go" not in shown
+            with server.go():
+                assert client.reply().status == 200
+        shows(chromium, text_of("more-running") + " === 'None.'")
+        assert chromium.result("document.querySelectorAll('#running tr').length") == 0
+        assert chromium.complaints() == []
 
 
 def test_ten_thousand_routes_are_those_that_take_the_time(

@@ -25,7 +25,7 @@ pub use channel::{
     AdminQuery, Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
     ReceivedMessage, Role, SupervisorCommand,
 };
-pub use live::{LiveFault, LiveProcess, LiveRoute, LiveSample};
+pub use live::{LiveFault, LiveProcess, LiveRoute, LiveRunning, LiveSample};
 pub use stack::StackReport;
 
 /// Environment variable that names the descriptor which was handed over to a process at its start.

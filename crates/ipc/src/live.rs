@@ -42,6 +42,12 @@ pub struct LiveSample {
     pub phases: PerPhase<Distribution>,
     /// Routes that have had a request.
     pub routes: Vec<LiveRoute>,
+    /// Requests that run, those that have run for longest first, at most 50.
+    #[serde(default)]
+    pub running: Vec<LiveRunning>,
+    /// Requests that run and are not in `running`.
+    #[serde(default)]
+    pub running_more: u64,
 }
 
 /// What went wrong last.
@@ -64,6 +70,27 @@ pub struct LiveProcess {
     pub state: String,
     /// Resident memory.
     pub resident_bytes: Option<u64>,
+}
+
+/// A request that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveRunning {
+    /// Its id, as much of it as is kept.
+    pub id: String,
+    /// The method.
+    pub method: String,
+    /// The beginning of the path, without the query.
+    pub path: String,
+    /// The pool that runs it.
+    pub pool: String,
+    /// Its process.
+    pub pid: u32,
+    /// Number of the worker in the process; none of a request that an upstream has.
+    pub worker: Option<u32>,
+    /// How long it had waited before it ran, in milliseconds.
+    pub waited_ms: u64,
+    /// How long it has run, in milliseconds.
+    pub ran_ms: u64,
 }
 
 /// One route.

@@ -1,9 +1,13 @@
 //! What the page of the admin listener is made from: one sample of the server. Asks the kernel for nothing that takes long.
 
 use super::Supervisor;
-use ipc::{LiveFault, LiveProcess, LiveRoute, LiveSample};
+use super::control::status::RunningRequest;
+use ipc::{LiveFault, LiveProcess, LiveRoute, LiveRunning, LiveSample};
 use telemetry::PerPhase;
 use telemetry::counters::{Distribution, RouteSnapshot};
+
+/// Requests that a page shows.
+const RUNNING_LEN_MAX: usize = 50;
 
 impl Supervisor<'_> {
     /// How things are now.
@@ -11,6 +15,7 @@ impl Supervisor<'_> {
         let counted = self.counted();
         let drivers = counted.all_drivers();
         let facts = self.facts();
+        let (running, running_more) = self.running(RUNNING_LEN_MAX);
         let busy = counted
             .routes
             .iter()
@@ -47,6 +52,8 @@ impl Supervisor<'_> {
                 .reduce(u64::saturating_add),
             phases: all_phases(busy.clone()),
             routes: busy.map(live_route).collect(),
+            running: running.into_iter().map(live_running).collect(),
+            running_more,
             pools: counted.pools,
         }
     }
@@ -59,6 +66,19 @@ fn all_phases<'a>(routes: impl Iterator<Item = &'a RouteSnapshot>) -> PerPhase<D
         phases.for_each(|(all, one)| all.0.merge(&one.0));
     }
     all
+}
+
+fn live_running(request: RunningRequest) -> LiveRunning {
+    LiveRunning {
+        id: request.id,
+        method: request.method,
+        path: request.path,
+        pool: request.pool,
+        pid: request.pid,
+        worker: request.worker,
+        waited_ms: request.waited_ms,
+        ran_ms: request.ran_ms,
+    }
 }
 
 fn live_route(route: &RouteSnapshot) -> LiveRoute {

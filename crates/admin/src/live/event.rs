@@ -2,7 +2,7 @@
 //! server has.
 
 use bytes::Bytes;
-use ipc::{LiveProcess, LiveSample};
+use ipc::{LiveProcess, LiveRunning, LiveSample};
 use serde::Serialize;
 use telemetry::counters::{ConnectionCounts, EventLoopFigures};
 use telemetry::history::HEAT_BOUNDS;
@@ -44,6 +44,8 @@ struct LiveEvent<'a> {
     routes: Vec<RouteLine<'a>>,
     /// Routes that have had a request in the last minute.
     routes_len: usize,
+    running: &'a [LiveRunning],
+    running_more: u64,
     column: Option<&'a HeatColumn>,
     marks: Vec<&'a TimeMark>,
 }
@@ -122,6 +124,8 @@ pub(super) fn status(sample: &LiveSample, window: &LiveWindow, at_s: u64) -> Byt
         processes_len: sample.processes.len(),
         routes: route_lines(minute),
         routes_len: minute.routes.len(),
+        running: &sample.running,
+        running_more: sample.running_more,
         column: window.columns().back(),
         marks: window.marks().iter().collect(),
     };
@@ -245,6 +249,15 @@ mod tests {
         LiveSample {
             routes: routes.collect(),
             processes: vec![LiveProcess::default(); 500],
+            running: vec![
+                LiveRunning {
+                    path: "/<b>\n\n".to_owned(),
+                    ran_ms: 7,
+                    ..LiveRunning::default()
+                };
+                50
+            ],
+            running_more: 3,
             ..LiveSample::default()
         }
     }
@@ -265,6 +278,12 @@ mod tests {
             serde_json::from_str(lines[1].strip_prefix("data: ").unwrap()).unwrap();
         assert_eq!(data["routes_len"], 10_000);
         assert_eq!(data["processes_len"], 500);
+        assert_eq!(data["running"].as_array().unwrap().len(), 50);
+        assert_eq!(data["running"][0]["path"], "/<b>\n\n");
+        assert_eq!(
+            (&data["running"][0]["ran_ms"], &data["running_more"]),
+            (&7.into(), &3.into())
+        );
         let routes = data["routes"].as_array().unwrap();
         assert_eq!(routes.len(), ROUTES_LEN_MAX);
         assert_eq!(routes[0]["route"], "/route/9999\n\ndata: <script>");

@@ -91,6 +91,7 @@ function show(now) {
   showLife(now);
   showPools(now);
   showLoop(now.event_loop);
+  showRunning(now);
   showRoutes(now);
   showConnections(now);
   drawHeat();
@@ -194,6 +195,17 @@ function showLoop(loop) {
   if (loop.anyio_max) rows.push(["Threads of anyio", threads(loop.anyio_running, loop.anyio_max, loop.anyio_waiting)]);
   if (loop.executor_max) rows.push(["Threads of the executor", threads(loop.executor_threads, loop.executor_max, loop.executor_waiting)]);
   fill($("loop"), rows);
+}
+
+// Paths are what clients have sent.
+function showRunning(now) {
+  $("running-table").hidden = !now.running.length;
+  fill($("running"), now.running.map((one) => [
+    `${one.method} ${one.path}`, number(duration(one.ran_ms / 1e3)), number(duration(one.waited_ms / 1e3)), one.pool,
+    number(one.worker === null ? String(one.pid) : `${one.pid}.${one.worker}`), [one.id, "id"],
+  ]));
+  const more = now.running_more;
+  $("more-running").textContent = more > 0 ? `and ${count(more)} more` : now.running.length ? "" : "None.";
 }
 
 function showRoutes(now) {
