@@ -204,19 +204,26 @@ def test_a_pod_has_no_rights_and_time_to_finish_its_requests() -> None:
 def test_keda_adds_the_utilization_of_all_pods_with_the_servers_token() -> None:
     made = objects(OPTIONS["keda"] | OPTIONS["secret"])
     assert "replicas" not in made["Deployment", "shop-milepost"]["spec"]
-    (trigger,) = made["ScaledObject", "shop-milepost"]["spec"]["triggers"]
+    trigger, processor = made["ScaledObject", "shop-milepost"]["spec"]["triggers"]
+    assert processor == {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "70"}}
     assert trigger["metricType"] == "AverageValue"
     facts = trigger["metadata"]
     assert (facts["valueLocation"], facts["aggregationType"], facts["targetValue"]) == (
         "utilization",
         "sum",
-        "0.65",
+        "0.9",
     )
     service, namespace = re.split(r"[./:]+", facts["url"])[1:3]
     assert namespace == "default" and ("Service", service) in made
     (token,) = made["TriggerAuthentication", "shop-milepost"]["spec"]["secretTargetRef"]
     assert token == {"parameter": "token", "name": "own", "key": "the.key"}
     assert not [name for kind, name in made if kind == "Secret"]
+
+
+def test_cpu_does_not_count_where_its_target_is_zero() -> None:
+    made = objects(OPTIONS["keda"] | {"autoscaling.targetCpuPercent": 0, "resources.requests.cpu": None})
+    (trigger,) = made["ScaledObject", "shop-milepost"]["spec"]["triggers"]
+    assert trigger["type"] == "metrics-api"
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -246,6 +253,10 @@ def test_milepost_accepts_the_configuration(option: str, tmp_path: Path) -> None
         ({"admin.port": 8000}, "admin.port: must differ"),
         ({"autoscaling.enabled": True, "autoscaling.maxReplicas": 1}, "1 is less than minReplicas, 2"),
         ({"autoscaling.enabled": True, "autoscaling.source": "prometheus"}, "serverAddress: set the address"),
+        (
+            {"autoscaling.enabled": True, "resources.requests.cpu": None, "resources.limits.cpu": None},
+            "targetCpuPercent: set resources.requests.cpu",
+        ),
         ({"autoscaling.minReplicas": 0}, "/autoscaling/minReplicas"),
         ({"image.tag": 1.1}, "/image/tag"),
         ({"replicas": 3}, "'replicas' not allowed"),

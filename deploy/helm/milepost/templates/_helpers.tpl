@@ -63,6 +63,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .enabled (lt (int .maxReplicas) (int .minReplicas)) -}}
 {{- fail (printf "autoscaling.maxReplicas: %d is less than minReplicas, %d" (int .maxReplicas) (int .minReplicas)) -}}
 {{- end -}}
+{{- if and .enabled .targetCpuPercent (not (dig "requests" "cpu" "" $.Values.resources)) (not (dig "limits" "cpu" "" $.Values.resources)) -}}
+{{- fail "autoscaling.targetCpuPercent: set resources.requests.cpu, or 0 for autoscaling without CPU" -}}
+{{- end -}}
 {{- if and .enabled (eq .source "prometheus") (not .prometheus.serverAddress) -}}
 {{- fail "autoscaling.prometheus.serverAddress: set the address of Prometheus, for instance http://prometheus.monitoring.svc:9090" -}}
 {{- end -}}
