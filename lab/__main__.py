@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lab import cost, performance, toolbox
 from lab.asgi import command as asgi
+from lab.autoscaling import command as autoscaling
 from lab.control import command as control
 from lab.control import pictures
 from lab.experiments import command as experiments
@@ -50,6 +51,11 @@ SUBCOMMANDS = {
     "asgi": Subcommand("ASGI and WebSocket beside granian and uvicorn", asgi.add_arguments, asgi.run),
     "control": Subcommand(
         "pools that size themselves, and the simulator", control.add_arguments, control.run
+    ),
+    "autoscaling": Subcommand(
+        "the chart's autoscaling beside the HPA on CPU, simulated",
+        autoscaling.add_arguments,
+        autoscaling.run,
     ),
     "policies": Subcommand("draw a table of queueing policies", pictures.add_arguments, pictures.run),
     "page": Subcommand(

@@ -92,14 +92,38 @@ def scatters(file: Path, labels: tuple[str, str], charts: Mapping[str, Scatter],
     matplotlib.pyplot.close(figure)
 
 
-def _axes(height_inches: float):  # type: ignore[no-untyped-def]
+@dataclass(frozen=True)
+class Steps:
+    """Points of a line that keeps each value until the next one."""
+
+    points: Sequence[tuple[float, float]]
+    is_reference: bool = False
+
+
+def stacked(file: Path, title: str, below: str, charts: Mapping[str, Mapping[str, Steps]]) -> None:
+    """Charts below each other with the same time, each with the label of its values."""
+    figure, grid = _axes(2.7 * len(charts), len(charts))
+    for axes, (label, drawn) in zip(grid, charts.items()):
+        for name, line in drawn.items():
+            style = {"color": "#555555", "linestyle": ":"} if line.is_reference else {"linewidth": 1.2}
+            axes.step(*zip(*line.points), where="post", label=name, **style)
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    grid[-1].set_xlabel(below)
+    _save(figure, grid[0], file, title)
+
+
+def _axes(height_inches: float, rows: int = 1):  # type: ignore[no-untyped-def]
     import matplotlib
 
     # No display is needed for a file.
     matplotlib.use("svg")
     import matplotlib.pyplot
 
-    return matplotlib.pyplot.subplots(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+    size = (WIDTH_INCHES, height_inches)
+    return matplotlib.pyplot.subplots(rows, figsize=size, layout="constrained", sharex=True)
 
 
 def _save(figure, axes, file: Path, title: str) -> None:  # type: ignore[no-untyped-def]
