@@ -35,6 +35,7 @@ NAVIGATION = {
     ],
     "Pools and limits": ["docs/guide/pools", "docs/control", "docs/guide/limits-and-timeouts"],
     "Proxies": ["docs/balancing"],
+    "Autoscaling": ["docs/autoscaling"],
     "Processes": ["docs/guide/processes", "docs/guide/preload", "docs/guide/hooks"],
     "Files and responses": [
         "docs/guide/static-files",
