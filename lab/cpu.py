@@ -96,7 +96,7 @@ def spent(root_pid: int) -> Spent:
         system_s += (int(fields[12]) + int(fields[14])) / TICKS_PER_S
         sleeps += _sleeps(pid)
         try:
-            total_s += time.clock_gettime(_clock_of(pid)) + reaped_s
+            total_s += time.clock_gettime(clock_of(pid)) + reaped_s
         except OSError:
             continue  # ended since: its time is in its parent's fields at the next reading
     return Spent(total_s, user_s, system_s, sleeps)
@@ -142,7 +142,8 @@ def status_field(process: Path, name: str) -> int:
     return 0
 
 
-def _clock_of(pid: int) -> int:
+def clock_of(pid: int) -> int:
+    """The clock of a process's processor time, for time.clock_gettime."""
     # The kernel's encoding of a process's CPU clock: CPUCLOCK_SCHED is 2.
     return (~pid << 3) | 2
 

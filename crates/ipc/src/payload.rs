@@ -40,10 +40,10 @@ pub fn to_file<T: Serialize>(value: &T) -> io::Result<OwnedFd> {
 }
 
 /// A text in a file without a name.
-pub fn text_to_file(text: &str) -> io::Result<OwnedFd> {
+pub fn text_to_file(text: &[u8]) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("milepost", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(file);
-    file.write_all(text.as_bytes())?;
+    file.write_all(text)?;
     Ok(file.into())
 }
 

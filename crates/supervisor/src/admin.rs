@@ -67,10 +67,11 @@ impl Supervisor<'_> {
         }
     }
 
-    fn answer_to(&self, query: AdminQuery) -> io::Result<OwnedFd> {
+    fn answer_to(&mut self, query: AdminQuery) -> io::Result<OwnedFd> {
         match query {
             AdminQuery::Metrics(form) => {
-                payload::text_to_file(&metrics::text(&self.facts(), &self.counted(), form))
+                let counted = self.counted_for_metrics();
+                payload::text_to_file(&metrics::text(&self.facts(), &counted, form))
             }
             AdminQuery::Status => payload::to_file(&self.status()),
             AdminQuery::Live => payload::to_file(&self.live_sample()),

@@ -162,6 +162,9 @@ struct Lifetime {
     started_at: SystemTime,
     /// What processes counted that are gone.
     gone: StatsSnapshot,
+    /// A program of an earlier version has none.
+    #[serde(default)]
+    labels: metrics::RouteLabels,
     generations_made: u64,
     /// Exchanges that were cut.
     cut: u64,
@@ -332,6 +335,7 @@ impl<'s> Supervisor<'s> {
             lifetime: Lifetime {
                 started_at: SystemTime::now(),
                 gone: StatsSnapshot::default(),
+                labels: metrics::RouteLabels::default(),
                 generations_made: 0,
                 cut: 0,
                 crashes: 0,

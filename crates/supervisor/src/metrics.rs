@@ -1,7 +1,11 @@
 //! What is measured, as text for scrapers: the counters of all processes that there ever were, and how they are now.
 
 use super::control::status::{AddressStatus, CertificateStatus, State};
-use telemetry::counters::{EventLoopFigures, Exposition, MetricKind, MetricWriter, StatsSnapshot};
+use config::typed::Config;
+use serde::{Deserialize, Serialize};
+use telemetry::counters::{
+    EventLoopFigures, Exposition, MetricKind, MetricWriter, StatsSnapshot, StatsSum,
+};
 
 /// What the supervisor knows of the server, beside what is counted.
 #[derive(Default)]
@@ -18,6 +22,40 @@ pub(super) struct ServerFacts {
     pub(super) certificates: Vec<CertificateStatus>,
 }
 
+/// Routes that have a label of their own: each is in many series, of which a scraper keeps all that it has ever seen.
+const LABELS_LEN_MAX: usize = 64;
+
+/// The routes that have a label of their own. A route that has one keeps it, so that a counter never falls.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct RouteLabels {
+    names: Vec<String>,
+    /// Number of the newest configuration whose routes are known.
+    generation: u64,
+}
+
+impl RouteLabels {
+    /// Gives the routes of a configuration their labels, the first ones first, as far as there are any left.
+    pub(super) fn know(&mut self, generation: u64, config: &Config) {
+        if generation <= self.generation {
+            return;
+        }
+        self.generation = generation;
+        for name in config.route_names() {
+            if self.names.len() >= LABELS_LEN_MAX {
+                return;
+            }
+            if !self.names.contains(&name) {
+                self.names.push(name);
+            }
+        }
+    }
+
+    /// The sum of nothing, in which these routes have a place each.
+    pub(super) fn sum(&self) -> StatsSum {
+        StatsSum::of_routes(self.names.iter().map(String::as_str))
+    }
+}
+
 /// A process that serves, or its empty place.
 pub(super) struct ProcessLine {
     pub(super) slot: usize,
@@ -27,7 +65,7 @@ pub(super) struct ProcessLine {
 }
 
 /// All metrics.
-pub(super) fn text(facts: &ServerFacts, counted: &StatsSnapshot, form: Exposition) -> String {
+pub(super) fn text(facts: &ServerFacts, counted: &StatsSnapshot, form: Exposition) -> Vec<u8> {
     let mut writer = MetricWriter::new(form);
     counted.expose(&mut writer);
     expose_processes(facts, &mut writer);
@@ -44,7 +82,8 @@ pub fn families() -> String {
         },
         ..StatsSnapshot::default()
     };
-    text(&ServerFacts::default(), &counted, Exposition::OpenMetrics)
+    let text = text(&ServerFacts::default(), &counted, Exposition::OpenMetrics);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn expose_processes(facts: &ServerFacts, writer: &mut MetricWriter) {
@@ -61,7 +100,7 @@ fn expose_processes(facts: &ServerFacts, writer: &mut MetricWriter) {
         State::Waiting,
     ] {
         let count = facts.processes.iter().filter(|one| one.state == state);
-        writer.sample(&[("state", &state.to_string())], count.count());
+        writer.sample(&[("state", &state.to_string())], count.count() as u64);
     }
     writer.family(
         "milepost_process_restarts",
@@ -96,7 +135,7 @@ fn expose_processes(facts: &ServerFacts, writer: &mut MetricWriter) {
     writer.sample(&[], facts.started_unix_s);
     writer.family("milepost_build", MetricKind::Info, "Versions");
     let python = facts.python.as_deref().unwrap_or_default();
-    writer.sample(&[("version", &facts.version), ("python", python)], 1);
+    writer.sample(&[("version", &facts.version), ("python", python)], 1_u64);
 }
 
 fn expose_addresses(facts: &ServerFacts, writer: &mut MetricWriter) {
@@ -118,5 +157,86 @@ fn expose_addresses(facts: &ServerFacts, writer: &mut MetricWriter) {
     for certificate in &facts.certificates {
         let names = certificate.names.join(",");
         writer.sample(&[("names", &names)], certificate.ends_unix_s);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::typed::StaticMount;
+    use ipc::stats::{Shape, Stats};
+    use telemetry::counters::OTHER_ROUTES;
+    use telemetry::{Ending, Spans};
+
+    use super::*;
+
+    fn config(urls: impl IntoIterator<Item = String>) -> Config {
+        let mounts = urls.into_iter().map(|url| StaticMount {
+            url,
+            dir: "files".into(),
+            index: "index.html".to_owned(),
+            fallback: None,
+        });
+        Config {
+            statics: mounts.collect(),
+            ..Config::default()
+        }
+    }
+
+    /// The metrics of a server in whose only process each route has had one request, or every so many of them.
+    fn scraped(config: &Config, labels: &RouteLabels, step: usize) -> (String, u64) {
+        let shape = Shape::of(config);
+        let stats = Stats::new(&shape).unwrap();
+        for index in (0..shape.routes.len()).step_by(step) {
+            let route = stats.route(u16::try_from(index).unwrap());
+            route.record(&Spans::default(), 200, Ending::Complete, 1);
+        }
+        let mut sum = labels.sum();
+        stats.add_to(&mut sum);
+        let counted = sum.finish();
+        let text = text(&ServerFacts::default(), &counted, Exposition::OpenMetrics);
+        (String::from_utf8(text).unwrap(), counted.exchanges())
+    }
+
+    fn requests(text: &str, route: &str) -> Option<u64> {
+        let start = format!("milepost_requests_total{{route=\"{route}\",code=\"2xx\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&start));
+        line.map(|count| count.parse().unwrap())
+    }
+
+    #[test]
+    fn ten_thousand_routes_give_a_text_of_bounded_length() {
+        let config = config((0..10_000).map(|number| format!("/route{number}")));
+        let mut labels = RouteLabels::default();
+        labels.know(1, &config);
+        // Memory is taken by distributions that something was recorded in.
+        let (text, exchanges) = scraped(&config, &labels, 40);
+        // Four routes are there always.
+        assert_eq!(exchanges, 251);
+        assert_eq!(requests(&text, "/route0"), Some(0));
+        assert_eq!(requests(&text, "/route1"), Some(0));
+        assert_eq!(requests(&text, "/route36"), Some(1));
+        assert_eq!(requests(&text, "/route59"), Some(0));
+        assert_eq!(requests(&text, "/route60"), None);
+        let others = 251 - 2;
+        assert_eq!(requests(&text, OTHER_ROUTES), Some(others));
+        assert!(text.len() < 1 << 20, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn a_route_keeps_its_label() {
+        let urls = |numbers: std::ops::Range<usize>| numbers.map(|number| format!("/{number}"));
+        let mut labels = RouteLabels::default();
+        labels.know(1, &config(urls(0..50)));
+        // A new configuration has others before them, of which only some get a label.
+        let newer = config(urls(100..200).chain(urls(0..50)));
+        labels.know(2, &newer);
+        let (text, _) = scraped(&newer, &labels, 1);
+        let has_label = |number: &usize| requests(&text, &format!("/{number}")).is_some();
+        let with_label: Vec<usize> = (0..200).filter(has_label).collect();
+        let expect: Vec<usize> = (0..50).chain(100..110).collect();
+        assert_eq!(with_label, expect);
+        // What is known already is not looked at again.
+        labels.know(1, &config(urls(300..310)));
+        assert_eq!(labels.names.len(), LABELS_LEN_MAX);
     }
 }

@@ -18,7 +18,7 @@ use super::sockets::{Depth, SocketKey};
 use config::typed::Steering;
 use ipc::Role;
 use telemetry::counters::{
-    DriverSnapshot, EventLoopFigures, ListedRequest, PoolSnapshot, StatsSnapshot,
+    DriverSnapshot, EventLoopFigures, ListedRequest, PoolSnapshot, StatsSnapshot, StatsSum,
 };
 
 /// Requests that a status lists.
@@ -75,10 +75,26 @@ impl Supervisor<'_> {
 
     /// What all processes have counted, those that are gone too.
     pub(super) fn counted(&self) -> StatsSnapshot {
-        let mut all = self.lifetime.gone.clone();
-        let processes = self.processes.iter();
-        processes.for_each(|process| all.add(&process.counted()));
-        all
+        let mut sum = StatsSum::from(self.lifetime.gone.clone());
+        self.add_living(&mut sum);
+        sum.finish()
+    }
+
+    /// The same, with as many routes as there are labels for.
+    pub(super) fn counted_for_metrics(&mut self) -> StatsSnapshot {
+        for (id, generation) in &self.generations {
+            self.lifetime.labels.know(*id, &generation.config);
+        }
+        let mut sum = self.lifetime.labels.sum();
+        sum.add(&self.lifetime.gone);
+        self.add_living(&mut sum);
+        sum.finish()
+    }
+
+    fn add_living(&self, sum: &mut StatsSum) {
+        for counters in self.processes.iter().filter_map(ChildProcess::counters) {
+            counters.add_to(sum);
+        }
     }
 
     pub(super) fn doing(&self) -> &'static str {

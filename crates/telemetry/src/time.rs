@@ -156,19 +156,9 @@ impl Histogram {
 
     /// What has been recorded until now. Whoever records may be within a record, or have died there.
     pub fn snapshot(&self) -> Snapshot {
-        let min = u64::MAX - self.min_from_top.load(Ordering::Relaxed);
-        let max = self.max.load(Ordering::Relaxed);
-        // Between the extremes alone, because thousands of these are read at once: no count lies outside.
-        let (first, last) = (bucket_of(min), bucket_of(max));
-        let found = self.counts.get(first..=last).unwrap_or_default();
-        let counts = found.iter().map(|count| count.load(Ordering::Relaxed));
-        Snapshot::of(
-            first,
-            counts.collect(),
-            Nanos(self.sum.load(Ordering::Relaxed)),
-            Nanos(min),
-            Nanos(max),
-        )
+        let mut seen = Snapshot::default();
+        seen.add_recorded(self);
+        seen
     }
 }
 
@@ -329,16 +319,45 @@ impl Snapshot {
     }
 
     /// For each of these bounds, which grow, the number of durations up to it: within the width of a bucket.
-    pub fn counts_up_to(&self, bounds: impl IntoIterator<Item = Nanos>) -> Vec<u64> {
+    pub fn counts_up_to(
+        &self,
+        bounds: impl IntoIterator<Item = Nanos>,
+    ) -> impl Iterator<Item = u64> {
         let mut buckets = self.buckets().peekable();
         let mut passed = 0;
-        let mut up_to = |bound: Nanos| {
+        bounds.into_iter().map(move |bound| {
             while let Some((_, count)) = buckets.next_if(|(middle, _)| *middle <= bound) {
-                passed += count;
+                passed = u64::saturating_add(passed, count);
             }
             passed
+        })
+    }
+
+    /// Adds what has been recorded until now, as [`Histogram::snapshot`] reads it, without a copy of it.
+    pub fn add_recorded(&mut self, recorded: &Histogram) {
+        let min = u64::MAX - recorded.min_from_top.load(Ordering::Relaxed);
+        let max = recorded.max.load(Ordering::Relaxed);
+        // Between the extremes alone: no count lies outside.
+        let (first, last) = (bucket_of(min), bucket_of(max));
+        let Some(counts) = recorded.counts.get(first..=last) else {
+            return;
         };
-        bounds.into_iter().map(&mut up_to).collect()
+        self.cover(first, last + 1);
+        let ours = &mut self.counts[first - self.first..];
+        let mut len: u64 = 0;
+        for (ours, count) in ours.iter_mut().zip(counts) {
+            let count = count.load(Ordering::Relaxed);
+            *ours = ours.saturating_add(count);
+            len = len.saturating_add(count);
+        }
+        if len == 0 {
+            return;
+        }
+        self.len = self.len.saturating_add(len);
+        self.sum = (self.sum).wrapping_add(recorded.sum.load(Ordering::Relaxed));
+        // Each extreme is written by itself.
+        self.min = self.min.min(min.min(max));
+        self.max = self.max.max(max);
     }
 
     /// Adds another distribution to this one. Merge these, never their quantiles.

@@ -83,9 +83,9 @@ impl Spread {
 
     /// How many durations lie up to each bound, which grow, and above the one before; the last: above all.
     pub(crate) fn counts_between<const LEN: usize>(&self, bounds: [Nanos; LEN]) -> Vec<u64> {
-        let up_to = self.snapshot().counts_up_to(bounds);
+        let buckets = self.snapshot();
         let mut passed = 0;
-        let ends = up_to.into_iter().chain([self.len]);
+        let ends = buckets.counts_up_to(bounds).chain([self.len]);
         ends.map(|end| {
             let between = end.saturating_sub(passed);
             passed = end.max(passed);

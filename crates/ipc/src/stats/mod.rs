@@ -23,6 +23,7 @@ use os::Mapping;
 use telemetry::Nanos;
 use telemetry::counters::{
     DriverStats, EventLoopStats, ListedRequest, PoolStats, RouteStats, RunningTable, StatsSnapshot,
+    StatsSum,
 };
 
 pub use file::CounterFile;
@@ -180,20 +181,26 @@ impl<'m> Counters<'m> {
         counts.fold(0, u64::saturating_add)
     }
 
-    /// All of it as it is now.
-    // Counter by counter, without a lock: a snapshot may be some requests apart from itself, never wrong for good.
-    pub fn snapshot(&self) -> StatsSnapshot {
-        let drivers = self.drivers.iter().enumerate();
-        let pools = self.pools.iter().zip(&self.shape.pools);
-        let routes = self.routes.iter().zip(&self.shape.routes);
-        StatsSnapshot {
-            drivers: drivers
-                .map(|(index, driver)| driver.snapshot(index))
-                .collect(),
-            pools: pools.map(|(pool, name)| pool.snapshot(name)).collect(),
-            event_loop: self.event_loop.numbers(),
-            routes: routes.map(|(route, name)| route.snapshot(name)).collect(),
+    /// Adds all of it, as it is now, to what others have counted.
+    // Counter by counter, without a lock: a sum may be some requests apart from itself, never wrong for good.
+    pub fn add_to(&self, sum: &mut StatsSum) {
+        for (number, driver) in self.drivers.iter().enumerate() {
+            sum.add_driver(number, driver);
         }
+        for (index, (pool, name)) in self.pools.iter().zip(&self.shape.pools).enumerate() {
+            sum.add_pool(index, name, pool);
+        }
+        sum.add_event_loop(self.event_loop);
+        for (index, (route, name)) in self.routes.iter().zip(&self.shape.routes).enumerate() {
+            sum.add_route(index, name, route);
+        }
+    }
+
+    /// All of it as it is now.
+    pub fn snapshot(&self) -> StatsSnapshot {
+        let mut sum = StatsSum::new();
+        self.add_to(&mut sum);
+        sum.finish()
     }
 }
 

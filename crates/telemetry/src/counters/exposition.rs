@@ -3,7 +3,7 @@
 //! Takes numbers with their names, gives lines. All samples of a family stand together behind its HELP and TYPE, as both
 //! formats demand. Names are those of OpenTelemetry where it has some, and begin with `milepost_` elsewhere.
 
-use std::fmt::{Display, Write};
+use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use super::{
     ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, StatsSnapshot,
     TimeoutCounts,
 };
+use crate::text::digits::push_u64;
 use crate::{Nanos, Snapshot as HistogramSnapshot};
 
 /// A number of a table, as a metric.
@@ -46,11 +47,34 @@ pub enum Exposition {
 
 /// Writes metrics, family by family.
 pub struct MetricWriter {
-    text: String,
+    text: Vec<u8>,
     form: Exposition,
     /// That of the samples that follow.
     family: String,
     kind: MetricKind,
+    /// What the buckets of a distribution begin with, which is the same for all; kept for its memory.
+    start: Vec<u8>,
+}
+
+/// The value of a sample.
+#[derive(Clone, Copy, Debug)]
+pub enum MetricValue {
+    /// A count.
+    Whole(u64),
+    /// Something in a unit, such as seconds.
+    Fraction(f64),
+}
+
+impl From<u64> for MetricValue {
+    fn from(count: u64) -> MetricValue {
+        MetricValue::Whole(count)
+    }
+}
+
+impl From<f64> for MetricValue {
+    fn from(value: f64) -> MetricValue {
+        MetricValue::Fraction(value)
+    }
 }
 
 /// Upper bounds of buckets: in microseconds, and as text in seconds.
@@ -129,10 +153,11 @@ impl MetricWriter {
     /// A text without metrics.
     pub fn new(form: Exposition) -> MetricWriter {
         MetricWriter {
-            text: String::new(),
+            text: Vec::new(),
             form,
             family: String::new(),
             kind: MetricKind::Gauge,
+            start: Vec::new(),
         }
     }
 
@@ -145,67 +170,95 @@ impl MetricWriter {
             Exposition::Prometheus => kind.suffix(),
             Exposition::OpenMetrics => "",
         };
-        self.line(format_args!("# HELP {name}{suffix} {}\n", help_text(help)));
-        self.line(format_args!(
-            "# TYPE {name}{suffix} {}\n",
-            kind.name(self.form)
-        ));
-        let unit = ["seconds", "bytes", "ratio"]
-            .into_iter()
-            .find(|unit| name.ends_with(&format!("_{unit}")));
+        let help = help_text(help);
+        self.comment(&["# HELP ", name, suffix, " ", &help]);
+        self.comment(&["# TYPE ", name, suffix, " ", kind.name(self.form)]);
+        let unit = ["seconds", "bytes", "ratio"].into_iter().find(|unit| {
+            let start = name.strip_suffix(unit);
+            start.is_some_and(|start| start.ends_with('_'))
+        });
         if let (Some(unit), Exposition::OpenMetrics) = (unit, self.form) {
-            self.line(format_args!("# UNIT {name} {unit}\n"));
+            self.comment(&["# UNIT ", name, " ", unit]);
         }
     }
 
+    fn comment(&mut self, parts: &[&str]) {
+        for part in parts {
+            self.text.extend_from_slice(part.as_bytes());
+        }
+        self.text.push(b'\n');
+    }
+
     /// A sample of the family. Names of labels are plain; their values may be anything.
-    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.one(self.kind.suffix(), labels, value);
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<MetricValue>) {
+        self.one(self.kind.suffix(), labels, value.into());
     }
 
     /// A distribution of the family.
     fn histogram(&mut self, labels: &[(&str, &str)], seen: &HistogramSnapshot, bounds: &Bounds) {
         let counts = seen.counts_up_to(bounds.iter().map(|(us, _)| Nanos::from_us(*us)));
-        let counts = counts.into_iter().chain([seen.len()]);
-        let bounds = bounds.iter().map(|(_, text)| *text).chain(["+Inf"]);
-        // There are many of these lines, and what they begin with is the same.
-        let mut start = String::new();
-        start.push_str(&self.family);
-        start.push_str("_bucket{");
-        for (name, value) in labels {
-            push_pair(&mut start, name, value);
-            start.push(',');
-        }
-        for (bound, count) in bounds.zip(counts) {
-            self.text.push_str(&start);
-            push_pair(&mut self.text, "le", bound);
-            self.line(format_args!("}} {count}\n"));
-        }
-        self.one("_sum", labels, seen.sum().as_secs_f64());
-        self.one("_count", labels, seen.len());
+        let bounds = bounds.iter().map(|(_, text)| *text);
+        self.buckets(labels, bounds.zip(counts), seen.len(), seen.sum());
     }
 
-    fn one(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(&self.family);
-        self.text.push_str(suffix);
+    /// A distribution of the family: counts up to each bound, all of them, and the sum.
+    fn buckets<'b>(
+        &mut self,
+        labels: &[(&str, &str)],
+        buckets: impl Iterator<Item = (&'b str, u64)>,
+        len: u64,
+        sum: Nanos,
+    ) {
+        // There are many of these lines, and what they begin with is the same.
+        let mut start = std::mem::take(&mut self.start);
+        start.clear();
+        start.extend_from_slice(self.family.as_bytes());
+        start.extend_from_slice(b"_bucket{");
+        for (name, value) in labels {
+            push_pair(&mut start, name, value);
+            start.push(b',');
+        }
+        start.extend_from_slice(b"le=\"");
+        for (bound, count) in buckets.chain([("+Inf", len)]) {
+            self.text.extend_from_slice(&start);
+            self.text.extend_from_slice(bound.as_bytes());
+            self.text.extend_from_slice(b"\"}");
+            self.end(MetricValue::Whole(count));
+        }
+        self.start = start;
+        self.one("_sum", labels, sum.as_secs_f64().into());
+        self.one("_count", labels, len.into());
+    }
+
+    fn one(&mut self, suffix: &str, labels: &[(&str, &str)], value: MetricValue) {
+        self.text.extend_from_slice(self.family.as_bytes());
+        self.text.extend_from_slice(suffix.as_bytes());
         for (index, (name, value)) in labels.iter().enumerate() {
-            self.text.push(if index == 0 { '{' } else { ',' });
+            self.text.push(if index == 0 { b'{' } else { b',' });
             push_pair(&mut self.text, name, value);
         }
         if !labels.is_empty() {
-            self.text.push('}');
+            self.text.push(b'}');
         }
-        self.line(format_args!(" {value}\n"));
+        self.end(value);
     }
 
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
-        self.text.write_fmt(text).expect("a string takes all text");
+    /// Ends a line with its value.
+    fn end(&mut self, value: MetricValue) {
+        self.text.push(b' ');
+        match value {
+            MetricValue::Whole(count) => push_u64(&mut self.text, count),
+            MetricValue::Fraction(value) => {
+                write!(self.text, "{value}").expect("a vector takes all bytes");
+            }
+        }
+        self.text.push(b'\n');
     }
 
-    /// The whole text.
-    pub fn finish(mut self) -> String {
+    /// The whole text, as UTF-8.
+    pub fn finish(mut self) -> Vec<u8> {
         if self.form == Exposition::OpenMetrics {
-            self.text.push_str("# EOF\n");
+            self.text.extend_from_slice(b"# EOF\n");
         }
         self.text
     }
@@ -389,18 +442,18 @@ fn in_base_units(name: &str) -> (String, f64) {
 }
 
 /// A label, with what both formats escape in its value.
-fn push_pair(text: &mut String, name: &str, value: &str) {
-    text.push_str(name);
-    text.push_str("=\"");
-    for character in value.chars() {
-        match character {
-            '\\' => text.push_str("\\\\"),
-            '"' => text.push_str("\\\""),
-            '\n' => text.push_str("\\n"),
+fn push_pair(text: &mut Vec<u8>, name: &str, value: &str) {
+    text.extend_from_slice(name.as_bytes());
+    text.extend_from_slice(b"=\"");
+    for byte in value.bytes() {
+        match byte {
+            b'\\' => text.extend_from_slice(b"\\\\"),
+            b'"' => text.extend_from_slice(b"\\\""),
+            b'\n' => text.extend_from_slice(b"\\n"),
             other => text.push(other),
         }
     }
-    text.push('"');
+    text.push(b'"');
 }
 
 /// A doc comment as the text of a HELP line.

@@ -9,6 +9,7 @@
 mod exposition;
 mod running;
 mod snapshot;
+mod sum;
 mod table;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,11 +18,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Ending, PhaseHistograms, Spans};
 
-pub use exposition::{Exposition, MetricKind, MetricWriter};
 pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable, listed_id};
+pub use exposition::{Exposition, MetricKind, MetricValue, MetricWriter};
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
 };
+pub use sum::{OTHER_ROUTES, StatsSum};
 
 use exposition::TableMetric;
 use table::{kinds, numbers};
@@ -270,14 +272,6 @@ impl PoolStats {
         let more = share.map_or(0, |share| (share * 1000.0) as u64 + 1);
         self.gil_share_permille_more.set(more);
     }
-
-    /// All of it as it is now.
-    pub fn snapshot(&self, name: &str) -> PoolSnapshot {
-        PoolSnapshot {
-            name: name.to_owned(),
-            figures: self.numbers(),
-        }
-    }
 }
 
 numbers! {
@@ -356,7 +350,6 @@ numbers! {
 impl RouteStats {
     /// An exchange of the route has ended.
     pub fn record(&self, spans: &Spans, status: u16, ending: Ending, sent_bytes: u64) {
-        self.phases.record(spans);
         let class = match status {
             0..100 => &self.none,
             100..200 => &self.informational,
@@ -365,7 +358,9 @@ impl RouteStats {
             400..500 => &self.client_error,
             500.. => &self.server_error,
         };
+        // Before the phases, which are not even read where no exchange has ended.
         class.add_from_any();
+        self.phases.record(spans);
         // From any thread: drivers and workers end exchanges of the same route.
         self.sent_bytes.0.fetch_add(sent_bytes, Ordering::Relaxed);
         let is_answered = match ending {
@@ -376,17 +371,6 @@ impl RouteStats {
         };
         if !is_answered {
             self.incomplete.add_from_any();
-        }
-    }
-
-    /// All of it as it is now.
-    pub fn snapshot(&self, name: &str) -> RouteSnapshot {
-        RouteSnapshot {
-            route: name.to_owned(),
-            figures: self.numbers(),
-            seconds: self
-                .phases
-                .map(|histogram| Distribution(histogram.snapshot())),
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::{Nanos, PerPhase, Snapshot as HistogramSnapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, TimeoutCounts,
+    ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, RouteStats,
+    StatsSum, TimeoutCounts,
 };
 
 /// What one process, or many together, have counted.
@@ -135,20 +136,9 @@ impl StatsSnapshot {
     /// Adds what others have counted: drivers of the same number, pools and routes of the same name. Gauges are
     /// added too: of processes that have ended, use [`StatsSnapshot::without_gauges`].
     pub fn add(&mut self, other: &StatsSnapshot) {
-        let is_same = |ours: &DriverSnapshot, theirs: &DriverSnapshot| ours.driver == theirs.driver;
-        add_each(
-            &mut self.drivers,
-            &other.drivers,
-            is_same,
-            DriverSnapshot::add,
-        );
-        let is_same = |ours: &PoolSnapshot, theirs: &PoolSnapshot| ours.name == theirs.name;
-        add_each(&mut self.pools, &other.pools, is_same, |ours, theirs| {
-            ours.figures.add(&theirs.figures);
-        });
-        self.event_loop.add(&other.event_loop);
-        let is_same = |ours: &RouteSnapshot, theirs: &RouteSnapshot| ours.route == theirs.route;
-        add_each(&mut self.routes, &other.routes, is_same, RouteSnapshot::add);
+        let mut sum = StatsSum::from(std::mem::take(self));
+        sum.add(other);
+        *self = sum.finish();
     }
 
     /// Without what was only true at one time: of a process that has died, nothing of that is left.
@@ -247,30 +237,8 @@ impl StatsSnapshot {
     }
 }
 
-/// Adds each to the one that is the same thing, or beside the others where there is none.
-fn add_each<T: Clone>(
-    ours: &mut Vec<T>,
-    theirs: &[T],
-    is_same: impl Fn(&T, &T) -> bool,
-    add: impl Fn(&mut T, &T),
-) {
-    for (index, one) in theirs.iter().enumerate() {
-        // Processes of one configuration have the same things at the same places.
-        let at_its_place = ours.get(index).filter(|ours| is_same(ours, one));
-        let found = match at_its_place {
-            Some(_) => Some(index),
-            None => ours.iter().position(|ours| is_same(ours, one)),
-        };
-        match found {
-            Some(found) => add(&mut ours[found], one),
-            // A driver, a pool or a route that only one of them has, as after a reload.
-            None => ours.push(one.clone()),
-        }
-    }
-}
-
 impl DriverSnapshot {
-    fn add(&mut self, other: &DriverSnapshot) {
+    pub(super) fn add(&mut self, other: &DriverSnapshot) {
         self.figures.add(&other.figures);
         self.open = self.open.saturating_add(other.open);
         self.timeouts.add(&other.timeouts);
@@ -299,7 +267,15 @@ impl RouteFigures {
 }
 
 impl RouteSnapshot {
-    fn add(&mut self, other: &RouteSnapshot) {
+    /// Nothing of a route with this name.
+    pub(super) fn named(name: &str) -> RouteSnapshot {
+        RouteSnapshot {
+            route: name.to_owned(),
+            ..RouteSnapshot::default()
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &RouteSnapshot) {
         self.figures.add(&other.figures);
         for (ours, theirs) in self
             .seconds
@@ -309,6 +285,19 @@ impl RouteSnapshot {
         {
             ours.0.merge(&theirs.0);
         }
+    }
+
+    /// Adds what a process has counted of it.
+    pub(super) fn add_counted(&mut self, counters: &RouteStats) {
+        let figures = counters.numbers();
+        // Most of many routes have had no request: their distributions take thousands of pages that nobody has touched.
+        if figures.exchanges() > 0 {
+            let phases = self.seconds.each_mut().into_iter();
+            for (ours, recorded) in phases.zip(counters.phases.each()) {
+                ours.0.add_recorded(recorded);
+            }
+        }
+        self.figures.add(&figures);
     }
 
     /// The distributions of the phases, by name.

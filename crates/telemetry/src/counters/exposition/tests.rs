@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::counters::{PoolSnapshot, RouteStats};
+use crate::counters::{PoolSnapshot, RouteStats, StatsSum};
 use crate::{Ending, Spans};
 
 fn counted() -> StatsSnapshot {
@@ -16,10 +16,11 @@ fn counted() -> StatsSnapshot {
         };
         route.record(&spans, 200, Ending::Complete, 100);
     }
+    let mut sum = StatsSum::new();
+    sum.add_route(0, "a\"b\\\n", &route);
     let mut snapshot = StatsSnapshot {
-        routes: vec![route.snapshot("a\"b\\\n")],
         pools: vec![PoolSnapshot::default()],
-        ..StatsSnapshot::default()
+        ..sum.finish()
     };
     snapshot.pools[0].name = "default".to_owned();
     snapshot.pools[0].figures.shed = 7;
@@ -30,7 +31,7 @@ fn counted() -> StatsSnapshot {
 fn text(form: Exposition) -> String {
     let mut writer = MetricWriter::new(form);
     counted().expose(&mut writer);
-    writer.finish()
+    String::from_utf8(writer.finish()).unwrap()
 }
 
 fn has(text: &str, line: &str) {

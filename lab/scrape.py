@@ -1,0 +1,126 @@
+"""`lab scrape MILEPOST`: processor time that one scrape of /metrics takes in the supervisor.
+
+Starts a server with many routes and processes, gives each route of each process some requests, and asks for
+the metrics again and again, with pauses: the admin process keeps an answer for a quarter of a second. Gives
+the processor time of the supervisor and of the admin process for each scrape, and the size of the answer.
+
+Exit status 1: a scrape took the supervisor more than --at-most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+from lab import cpu
+from lab.process import Command, end, free_port, started, wait_ready
+
+#: Longer than the admin process keeps an answer.
+PAUSE_S = 0.3
+ACCEPT = "application/openmetrics-text;version=1.0.0"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("milepost", type=Path, help="the command to be measured (venv/bin/milepost)")
+    parser.add_argument("--routes", type=int, default=200, help="folders that are served (200)")
+    parser.add_argument("--processes", type=int, default=8, help="serving processes (8)")
+    parser.add_argument("--requests", type=int, default=4, help="requests of a route on a connection (4)")
+    parser.add_argument("--connections", type=int, default=64, help="connections, spread over processes (64)")
+    parser.add_argument("--scrapes", type=int, default=100, help="how often the metrics are read (100)")
+    parser.add_argument("--at-most", type=float, default=5.0, help="milliseconds of the supervisor (5)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        port, admin = free_port(), free_port()
+        command = _command(options, place, port, admin)
+        with started(command, core=0) as child:
+            wait_ready(child, command, port, "/r0/a.txt")
+            _load(options, port)
+            supervisor_ms, helper_ms, size = _scrape(options, child.pid, admin)
+            end(child)
+    print(f"{options.routes} routes, {options.processes} processes, {options.scrapes} scrapes")
+    print(f"supervisor {supervisor_ms:.2f} ms, admin process {helper_ms:.2f} ms, answer {size} bytes")
+    return int(supervisor_ms > options.at_most)
+
+
+def _command(options: argparse.Namespace, place: Path, port: int, admin: int) -> Command:
+    files = place / "files"
+    files.mkdir()
+    (files / "a.txt").write_text("a" * 100)
+    mounts = "\n".join(f'"/r{number}" = "{files}"' for number in range(options.routes))
+    config = place / "milepost.toml"
+    config.write_text(
+        f'bind = "127.0.0.1:{port}"\nadmin_bind = "127.0.0.1:{admin}"\nprocesses = {options.processes}\n'
+        f'drivers = 1\naccess_log = "off"\n[static]\n{mounts}\n'
+    )
+    argv = [str(options.milepost.resolve()), "serve", "--config", str(config)]
+    return Command(argv=argv, output=place / "output", cwd=place)
+
+
+def _load(options: argparse.Namespace, port: int) -> None:
+    """Some requests to each route on each of many connections, which the kernel gives to all processes."""
+    for _ in range(options.connections):
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            for number in range(options.routes):
+                asked = f"GET /r{number}/a.txt HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+                client.sendall(asked * options.requests)
+                _read(client, options.requests)
+
+
+def _read(client: socket.socket, count: int) -> None:
+    seen, text = 0, b""
+    while seen < count:
+        received = client.recv(1 << 16)
+        if not received:
+            raise OSError("the server has closed a connection")
+        text += received
+        seen = text.count(b"a" * 100)
+
+
+def _scrape(options: argparse.Namespace, pid: int, admin: int) -> tuple[float, float, int]:
+    """Milliseconds of the supervisor and of all other processes for each scrape, and the answer's bytes."""
+    size = 0
+    before: Counter[bool] = Counter()
+    after: Counter[bool] = Counter()
+    idle: Counter[bool] = Counter()
+    _get(admin)
+    # What they take without scrapes, in the same time.
+    began = _taken(pid)
+    time.sleep(PAUSE_S * options.scrapes / 4)
+    ended = _taken(pid)
+    for key in (True, False):
+        idle[key] = int((ended[key] - began[key]) * 4)
+    before = _taken(pid)
+    for _ in range(options.scrapes):
+        time.sleep(PAUSE_S)
+        size = _get(admin)
+    after = _taken(pid)
+    of = {key: (after[key] - before[key] - idle[key]) / 1e6 / options.scrapes for key in (True, False)}
+    return of[True], of[False], size
+
+
+def _taken(pid: int) -> Counter[bool]:
+    """Nanoseconds of processor time: of the supervisor, and of the others."""
+    taken: Counter[bool] = Counter()
+    for one in cpu.tree(pid):
+        try:
+            taken[one == pid] += time.clock_gettime_ns(cpu.clock_of(one))
+        except OSError as fault:
+            print(f"lab: scrape: process {one} has ended: {fault}", file=sys.stderr)
+    return taken
+
+
+def _get(admin: int) -> int:
+    asked = urllib.request.Request(f"http://127.0.0.1:{admin}/metrics", headers={"Accept": ACCEPT})
+    with urllib.request.urlopen(asked, timeout=20) as reply:
+        return len(reply.read())
