@@ -3,9 +3,10 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use telemetry::counters::LogStats;
 use telemetry::{Names, Nanos, Record, Stamp, Writer as LineWriter};
 
 use super::budget::OnFull;
@@ -26,7 +27,7 @@ pub(super) struct AccessLogWriter {
     /// Time that a line may wait for others.
     pub(super) flush: Duration,
     pub(super) overflow: LogOverflow,
-    pub(super) counts: Arc<RecordCounts>,
+    pub(super) counters: &'static LogStats,
     /// Records for which no memory was free while nothing could be written.
     pub(super) dropped: u64,
 }
@@ -43,15 +44,6 @@ pub(super) struct RecordFilter {
     routes: Option<Vec<u16>>,
     statuses: Vec<RangeInclusive<u16>>,
     slower_than: Nanos,
-}
-
-/// What became of records and lines, for the status page.
-#[derive(Debug, Default)]
-pub(super) struct RecordCounts {
-    /// Records that were formatted, or passed no filter.
-    pub(super) formatted: AtomicU64,
-    /// Records for which no memory was free, and lines.
-    pub(super) dropped: AtomicU64,
 }
 
 impl RecordFilter {
@@ -146,9 +138,7 @@ impl AccessLogWriter {
             formatted += 1;
             !enough
         });
-        self.counts
-            .formatted
-            .fetch_add(formatted, Ordering::Relaxed);
+        self.counters.formatted.add_many(formatted);
         // The records are lines by now, which count in their sinks.
         self.account(used);
         used
@@ -174,7 +164,9 @@ impl AccessLogWriter {
     fn count_dropped(&mut self) {
         let dropped = self.buffers.budget.take_dropped() + self.logs.take_dropped();
         self.dropped += dropped;
-        self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+        self.logs.count(self.counters, dropped);
+        let waiting_bytes = self.buffers.budget.waiting_bytes();
+        self.counters.waiting_bytes.set(waiting_bytes as u64);
     }
 
     fn report_dropped(&mut self) {
@@ -255,7 +247,7 @@ mod tests {
             batch: MergedBatch::default(),
             flush: Duration::ZERO,
             overflow,
-            counts: Arc::default(),
+            counters: Box::leak(Box::default()),
             dropped: 0,
         }
     }
@@ -300,7 +292,7 @@ mod tests {
             writer.run_once();
         }
         read_bytes += reader.read(&mut piece).unwrap();
-        let dropped = writer.counts.dropped.load(Ordering::Relaxed);
+        let dropped = writer.counters.dropped.count();
         let line_bytes = std::fs::metadata(&file).unwrap().len() / 2_000;
         assert_eq!(read_bytes as u64 / line_bytes + dropped, 2_000);
         let text = format!(

@@ -15,6 +15,7 @@ use super::sink::LogSink;
 use super::sinks::{LogSinks, write_rest};
 use config::typed::{ErrorLog, ErrorLogForm, Level, Levels, LogOverflow};
 use os::lock;
+use telemetry::counters::LogStats;
 
 /// Bytes of error lines that may wait.
 pub(super) const BYTES_MAX: usize = 4 << 20;
@@ -43,6 +44,7 @@ pub(super) struct ErrorLogWriter {
     pub(super) queue: Arc<ErrorQueue>,
     pub(super) logs: LogSinks<ErrorFilter>,
     pub(super) dedup: Deduplicator,
+    pub(super) counters: &'static LogStats,
     /// Lines that were dropped and not yet reported.
     pub(super) dropped: u64,
 }
@@ -146,12 +148,17 @@ impl ErrorLogWriter {
         }
         self.report_dropped(is_last);
         self.write();
+        self.logs.count(self.counters, 0);
         self.queue.budget.account(bytes, self.logs.bytes());
+        let waiting_bytes = self.queue.budget.waiting_bytes();
+        self.counters.waiting_bytes.set(waiting_bytes as u64);
     }
 
     /// Reports how many lines were dropped, once the sinks take the report.
     fn report_dropped(&mut self, is_last: bool) {
-        self.dropped += self.queue.budget.take_dropped() + self.logs.take_dropped();
+        let dropped = self.queue.budget.take_dropped() + self.logs.take_dropped();
+        self.counters.dropped.add_many(dropped);
+        self.dropped += dropped;
         let is_full = self.logs.iter().any(LogSink::is_full);
         if self.dropped > 0 && (is_last || !is_full) {
             let dropped = std::mem::take(&mut self.dropped);
@@ -229,6 +236,7 @@ mod tests {
             queue: Arc::new(ErrorQueue::new(overflow)),
             logs: LogSinks::new(paths.iter().map(sink).collect(), &Arc::default()),
             dedup: Deduplicator::default(),
+            counters: Box::leak(Box::default()),
             dropped: 0,
         }
     }

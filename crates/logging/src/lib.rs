@@ -32,8 +32,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use config::failure::StartFault;
 use config::typed::{LogOverflow, LogTarget, Logs};
 use telemetry::Names;
+use telemetry::counters::LogStats;
 
-use access::{AccessLogWriter, RecordCounts, RecordFilter, RecordFormat};
+use access::{AccessLogWriter, RecordFilter, RecordFormat};
 use archive::Archive;
 use budget::Budget;
 use buffers::{MergedBatch, RecordBuffers};
@@ -65,9 +66,18 @@ pub struct Log {
     overflow: LogOverflow,
     /// Threads wait for free memory rather than drop lines. Only then `is_awaited` need be asked.
     pub keeps_all: bool,
-    counts: Arc<RecordCounts>,
+    counters: LogCounters,
     /// Requests to reopen all files so far.
     reopens: Arc<AtomicU64>,
+}
+
+/// Where the threads count.
+#[derive(Clone, Copy)]
+pub struct LogCounters {
+    /// Of the access logs.
+    pub access: &'static LogStats,
+    /// Of the error logs.
+    pub errors: &'static LogStats,
 }
 
 /// The threads that write.
@@ -80,11 +90,15 @@ pub struct LogThreads {
 }
 
 impl Log {
-    /// Opens the targets and starts the threads. `names` belong to the numbers in records.
+    /// Opens the targets and starts the threads, which count in `counters`. `names` belong to the numbers in records.
     ///
     /// # Errors
     /// The first target that cannot be opened, and a thread that cannot be started.
-    pub fn open(logs: &Logs, names: &Names) -> Result<(Arc<Log>, LogThreads), StartFault> {
+    pub fn open(
+        logs: &Logs,
+        names: &Names,
+        counters: LogCounters,
+    ) -> Result<(Arc<Log>, LogThreads), StartFault> {
         let log = Arc::new(Log {
             buffers: Arc::new(RecordBuffers::new(Budget::new(
                 logs.buffer_bytes_max,
@@ -94,7 +108,7 @@ impl Log {
             has_access: !logs.access.is_empty(),
             overflow: logs.overflow,
             keeps_all: logs.overflow == LogOverflow::Wait,
-            counts: Arc::default(),
+            counters,
             reopens: Arc::default(),
         });
         let notifier = Arc::default();
@@ -144,7 +158,7 @@ impl Log {
             batch: MergedBatch::default(),
             flush,
             overflow: logs.overflow,
-            counts: Arc::clone(&self.counts),
+            counters: self.counters.access,
             dropped: 0,
         })
     }
@@ -166,6 +180,7 @@ impl Log {
             queue: Arc::clone(&self.errors),
             logs: LogSinks::new(opened, &self.reopens),
             dedup: Deduplicator::default(),
+            counters: self.counters.errors,
             dropped: 0,
         })
     }
@@ -232,6 +247,17 @@ impl Log {
         }
     }
 
+    /// Tells the counters how much waits, also while a thread is stuck in a write.
+    pub fn publish_gauges(&self) {
+        let budgets = [
+            (self.counters.access, &self.buffers.budget),
+            (self.counters.errors, &self.errors.budget),
+        ];
+        for (counters, budget) in budgets {
+            counters.waiting_bytes.set(budget.waiting_bytes() as u64);
+        }
+    }
+
     /// What became of records, for the status page.
     pub fn figures(&self) -> impl serde::Serialize {
         #[derive(serde::Serialize)]
@@ -241,8 +267,8 @@ impl Log {
             waiting_bytes: usize,
         }
         LogFigures {
-            formatted: self.counts.formatted.load(Ordering::Relaxed),
-            dropped: self.counts.dropped.load(Ordering::Relaxed),
+            formatted: self.counters.access.formatted.count(),
+            dropped: self.counters.access.dropped.count(),
             waiting_bytes: self.buffers.budget.waiting_bytes(),
         }
     }

@@ -42,6 +42,7 @@ pub(super) struct LogSink {
     overflow: LogOverflow,
     /// Lines that were dropped because the memory was used up.
     dropped: u64,
+    counted: WrittenLines,
     /// The target has failed, and lines that it did not take still wait.
     failing: bool,
     /// Time until the target is tried again; `None`: it took all lines last time.
@@ -54,6 +55,14 @@ pub(super) struct LogSink {
     archiver: Arc<Notifier>,
     /// What has not been reported yet.
     notices: Vec<LogNotice>,
+}
+
+/// What was written.
+#[derive(Default)]
+pub(super) struct WrittenLines {
+    pub(super) lines: u64,
+    /// Writes that left lines.
+    pub(super) incomplete: u64,
 }
 
 enum SinkItem {
@@ -94,6 +103,7 @@ impl LogSink {
             bytes_max,
             overflow,
             dropped: 0,
+            counted: WrittenLines::default(),
             failing: false,
             pause: None,
             new_file_since: None,
@@ -179,6 +189,11 @@ impl LogSink {
         std::mem::take(&mut self.dropped)
     }
 
+    /// What was written since the last call.
+    pub(super) fn take_written(&mut self) -> WrittenLines {
+        std::mem::take(&mut self.counted)
+    }
+
     /// A message about lines that are unwritten at the end of the process.
     pub(super) fn left(&self) -> Option<String> {
         let written = match self.queue.front() {
@@ -234,6 +249,7 @@ impl LogSink {
             true => None,
             false => Some(if took_some { PAUSE } else { longer }),
         };
+        self.counted.incomplete += u64::from(self.pause.is_some());
         if self.queue.is_empty() && std::mem::replace(&mut self.failing, false) {
             self.note(Level::Warning, "all waiting lines are written");
         }
@@ -284,6 +300,7 @@ impl LogSink {
             taken -= left;
             self.written = 0;
             let mut spare = std::mem::take(bytes);
+            self.counted.lines += lines_len(&spare) as u64;
             // The memory of the last batch is used again: a busy log would otherwise allocate for each.
             spare.clear();
             self.spare = spare;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use telemetry::counters::LogStats;
+
 use super::RETRY;
 use super::sink::{LogNotice, LogSink};
 
@@ -46,6 +48,16 @@ impl<T> LogSinks<T> {
     /// Lines that were dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> u64 {
         self.iter_mut().map(LogSink::take_dropped).sum()
+    }
+
+    /// Counts these dropped lines, and what was written since the last call.
+    pub(super) fn count(&mut self, counters: &LogStats, dropped: u64) {
+        counters.dropped.add_many(dropped);
+        for sink in self.iter_mut() {
+            let written = sink.take_written();
+            counters.lines.add_many(written.lines);
+            counters.incomplete.add_many(written.incomplete);
+        }
     }
 
     /// Time until the next try: of the target with the shortest pause, or `RETRY` where there is other work.

@@ -36,6 +36,7 @@ use crate::sync::invariant;
 use config::typed::RequestIds;
 use ipc::history::HistoryWriter;
 use ipc::stats::Stats;
+use telemetry::counters::{KnownMethod, RequestLabels};
 use telemetry::history::{HeldRequest, HeldRun};
 
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
@@ -521,6 +522,15 @@ impl Recorder {
         let spans = ended.phases.spans();
         let route = self.stats.route(ended.route);
         route.record(&spans, ended.status, ended.ending, ended.sent_bytes);
+        let labels = RequestLabels {
+            method: match head.is_complete() {
+                true => KnownMethod::of(head.method()),
+                false => KnownMethod::Other,
+            },
+            is_https: ended.is_https,
+            status: ended.status,
+        };
+        route.requests.record(labels, spans.total);
         if let Some(history) = &self.history {
             let (method, target) = match head.is_complete() {
                 true => (head.method(), head.target()),

@@ -18,6 +18,7 @@ fn shape(route: &str) -> Shape {
         drivers: 1,
         routes: vec![route.to_owned()],
         pools: vec!["default".to_owned()],
+        servers: Vec::new(),
     }
 }
 

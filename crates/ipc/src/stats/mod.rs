@@ -22,14 +22,14 @@ use crate::history::RequestHistory;
 use os::Mapping;
 use telemetry::Nanos;
 use telemetry::counters::{
-    DriverStats, EventLoopStats, ListedRequest, PoolStats, RouteStats, RunningTable, StatsSnapshot,
-    StatsSum,
+    DriverStats, EventLoopStats, LOG_NAMES, ListedRequest, LogStats, PoolStats, RouteStats,
+    RunningTable, StatsSnapshot, StatsSum, UpstreamStats,
 };
 
 pub use file::CounterFile;
 pub(crate) use file::memory;
 pub use rates::SharedRates;
-pub use segment::{Segment, Shape};
+pub use segment::{CountedServer, Segment, Shape};
 pub use slots::SharedSlots;
 
 pub use placeable::Placed;
@@ -45,6 +45,10 @@ pub struct Counters<'m> {
     pub event_loop: &'m EventLoopStats,
     /// The requests that run.
     pub running: &'m RunningTable,
+    /// The servers of upstreams, by their number.
+    pub servers: &'m [Placed<UpstreamStats>],
+    /// The logs, in the order of their names.
+    pub logs: &'m [Placed<LogStats>],
     /// The history, for a process that serves under a supervisor.
     pub history: Option<&'m RequestHistory>,
     routes: &'m [Placed<RouteStats>],
@@ -89,6 +93,8 @@ impl View {
             running: &mapping
                 .place::<Placed<RunningTable>>(layout.running, 1)
                 .expect(fits)[0],
+            servers: (mapping.place(layout.servers, shape.servers.len())).expect(fits),
+            logs: mapping.place(layout.logs, LOG_NAMES.len()).expect(fits),
             shape,
         }
     }
@@ -193,6 +199,12 @@ impl<'m> Counters<'m> {
         sum.add_event_loop(self.event_loop);
         for (index, (route, name)) in self.routes.iter().zip(&self.shape.routes).enumerate() {
             sum.add_route(index, name, route);
+        }
+        for (index, (server, name)) in self.servers.iter().zip(&self.shape.servers).enumerate() {
+            sum.add_upstream(index, (&name.upstream, &name.address), server);
+        }
+        for (log, name) in self.logs.iter().zip(LOG_NAMES) {
+            sum.add_log(name, log);
         }
     }
 

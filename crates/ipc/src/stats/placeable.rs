@@ -3,7 +3,9 @@
 use std::ops::Deref;
 
 use os::Placeable;
-use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats, RunningTable};
+use telemetry::counters::{
+    DriverStats, EventLoopStats, LogStats, PoolStats, RouteStats, RunningTable, UpstreamStats,
+};
 
 use super::rates::RateWord;
 use super::slots::SlotColumn;
@@ -31,6 +33,10 @@ unsafe impl Placeable for Placed<EventLoopStats> {}
 unsafe impl Placeable for Placed<RouteStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for Placed<RunningTable> {}
+// SAFETY: as above.
+unsafe impl Placeable for Placed<UpstreamStats> {}
+// SAFETY: as above.
+unsafe impl Placeable for Placed<LogStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for SlotColumn {}
 // SAFETY: as above.

@@ -1,5 +1,6 @@
 //! What one process's counters look like as bytes: a header that says for what they were made, then the
-//! counters of drivers, pools and routes, and the requests that run, in this order.
+//! counters of drivers, pools and routes, the requests that run, and the counters of the servers of upstreams and of
+//! logs, in this order.
 //!
 //! The header names everything, so that a segment is understood without the configuration it belongs to,
 //! and a later version knows that it does not understand it.
@@ -14,7 +15,10 @@ use config::typed::Config;
 use os::invariant;
 use serde::{Deserialize, Serialize};
 
-use telemetry::counters::{DriverStats, EventLoopStats, PoolStats, RouteStats, RunningTable};
+use telemetry::counters::{
+    DriverStats, EventLoopStats, LOG_NAMES, LogStats, PoolStats, RouteStats, RunningTable,
+    UpstreamStats,
+};
 
 /// Segments begin and end here: the largest page of the machines that are served.
 pub(super) const ALIGN_BYTES: u64 = 64 << 10;
@@ -22,9 +26,9 @@ pub(super) const ALIGN_BYTES: u64 = 64 << 10;
 /// What a segment begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"milepost");
 /// To be raised with every change of what a number means. A change of the sizes is seen without it.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 /// Numbers before the shape.
-const NUMBERS_LEN: usize = 8;
+const NUMBERS_LEN: usize = 10;
 const NUMBERS_BYTES: usize = NUMBERS_LEN * size_of::<u64>();
 /// Longest description of a shape; some ten thousand routes.
 const SHAPE_BYTES_MAX: u64 = 1 << 20;
@@ -51,6 +55,18 @@ pub struct Shape {
     pub routes: Vec<String>,
     /// Names of its pools.
     pub pools: Vec<String>,
+    /// The servers of its upstreams, in the order of their numbers.
+    #[serde(default)]
+    pub servers: Vec<CountedServer>,
+}
+
+/// A server of an upstream group, as it is called where it is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedServer {
+    /// Name of the group.
+    pub upstream: String,
+    /// Its address, as the configuration has it.
+    pub address: String,
 }
 
 /// Where the parts of a segment are, in bytes from its start.
@@ -61,6 +77,8 @@ pub(super) struct Layout {
     pub(super) event_loop: usize,
     pub(super) routes: usize,
     pub(super) running: usize,
+    pub(super) servers: usize,
+    pub(super) logs: usize,
     /// Of the whole segment.
     pub(super) bytes: u64,
 }
@@ -69,10 +87,18 @@ impl Shape {
     /// Of a process with this configuration. Pools are there where there are applications or upstreams.
     pub fn of(config: &Config) -> Shape {
         let pools = config.pools.iter().filter(|_| config.has_pools());
+        let servers = config.upstreams.iter().flat_map(|upstream| {
+            let servers = upstream.servers.iter();
+            servers.map(|server| CountedServer {
+                upstream: upstream.name.clone(),
+                address: server.address.to_string(),
+            })
+        });
         Shape {
             drivers: config.listen.drivers,
             routes: config.route_names(),
             pools: pools.map(|pool| pool.name.clone()).collect(),
+            servers: servers.collect(),
         }
     }
 }
@@ -115,7 +141,9 @@ impl Layout {
         let event_loop = after::<PoolStats>(pools, shape.pools.len())?;
         let routes = after::<EventLoopStats>(event_loop, 1)?;
         let running = after::<RouteStats>(routes, shape.routes.len())?;
-        let end = after::<RunningTable>(running, 1)?;
+        let servers = after::<RunningTable>(running, 1)?;
+        let logs = after::<UpstreamStats>(servers, shape.servers.len())?;
+        let end = after::<LogStats>(logs, LOG_NAMES.len())?;
         // Of parts that overlap, each would count into the other.
         invariant!(
             header_bytes <= drivers
@@ -123,7 +151,9 @@ impl Layout {
                 && pools <= event_loop
                 && event_loop <= routes
                 && routes <= running
-                && running <= end,
+                && running <= servers
+                && servers <= logs
+                && logs <= end,
             "the parts of a segment overlap"
         );
         Some(Layout {
@@ -132,6 +162,8 @@ impl Layout {
             event_loop: usize::try_from(event_loop).ok()?,
             routes: usize::try_from(routes).ok()?,
             running: usize::try_from(running).ok()?,
+            servers: usize::try_from(servers).ok()?,
+            logs: usize::try_from(logs).ok()?,
             bytes: end.checked_next_multiple_of(ALIGN_BYTES)?,
         })
     }
@@ -157,6 +189,8 @@ fn numbers(shape_bytes: u64) -> [u64; NUMBERS_LEN] {
         of(size_of::<EventLoopStats>()),
         of(size_of::<RouteStats>()),
         of(size_of::<RunningTable>()),
+        of(size_of::<UpstreamStats>()),
+        of(size_of::<LogStats>()),
         shape_bytes,
     ]
 }

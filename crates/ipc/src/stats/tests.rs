@@ -19,6 +19,10 @@ fn shape(drivers: usize, routes: &[&str]) -> Shape {
         drivers,
         routes: routes.iter().map(|&name| name.to_owned()).collect(),
         pools: vec!["default".to_owned()],
+        servers: vec![CountedServer {
+            upstream: "api".to_owned(),
+            address: "127.0.0.1:9000".to_owned(),
+        }],
     }
 }
 
@@ -322,7 +326,7 @@ fn refuses_a_damaged_segment() {
         assert_eq!(wrong(View::new(file.as_fd(), &segment)), expect);
     };
     check(&|bytes| bytes.truncate(20), "the file ends before it does");
-    check(&|bytes| bytes.truncate(72), "the file ends before it does");
+    check(&|bytes| bytes.truncate(88), "the file ends before it does");
     check(
         &|bytes| bytes.truncate(70_000),
         "the file ends before it does",
@@ -330,8 +334,8 @@ fn refuses_a_damaged_segment() {
     check(&|bytes| bytes[0] ^= 1, "there is none");
     check(&|bytes| bytes[8] += 1, "another version has made it");
     check(&|bytes| bytes[16] ^= 1, "another version has made it");
-    check(&|bytes| bytes[63] = 0xff, "its header is too long");
-    check(&|bytes| bytes[64] = b'[', "its header is damaged");
+    check(&|bytes| bytes[79] = 0xff, "its header is too long");
+    check(&|bytes| bytes[80] = b'[', "its header is damaged");
     let four_routes = |bytes: &mut Vec<u8>| {
         let (two, four) = (br#"["none","app"]"#, br#"["","","","" ]"#);
         let mut places = bytes.windows(two.len());

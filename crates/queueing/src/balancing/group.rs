@@ -354,6 +354,20 @@ impl Group {
         })
     }
 
+    /// Gives each server that has not left the group, its slots at `now`, which are 0 where it is not in use, and
+    /// whether it is ejected.
+    pub fn each_slots(&self, now: Stamp, mut give: impl FnMut(usize, u32, bool)) {
+        let census = self.census(now);
+        let tier = census.main_tier();
+        for (index, member) in self.members().filter(|(_, member)| !member.drains()) {
+            let slots = match tier.has(member, now) {
+                true => member.limit(now, &self.settings, census.ramp()),
+                false => 0,
+            };
+            give(index, slots, member.health.is_out(now));
+        }
+    }
+
     /// Slots of all servers in use.
     pub fn total_slots(&self, now: Stamp) -> u32 {
         self.sum(now, |_, limit| limit)

@@ -382,6 +382,7 @@ impl Driver {
         for pool in &self.shared.pools {
             pool.publish_gauges();
         }
+        self.shared.log.publish_gauges();
     }
 
     pub(crate) fn stats(&self) -> &DriverStats {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use files::Files;
-use logging::{Level, Log};
+use logging::{Level, Log, LogCounters};
 use queueing::Drivers;
 use tokio::sync::{Notify, watch};
 
@@ -58,7 +58,7 @@ impl OpenedParts {
         let config = &self.config;
         let ids = Ids::new(&config.request_ids);
         let names = log_names(config, config.route_names(), &ids);
-        let (log, log_threads) = Log::open(&config.logs, &names)?;
+        let (log, log_threads) = Log::open(&config.logs, &names, log_counters(&self.stats))?;
         let blocking = BlockingPools::start(config)
             .map_err(|error| start_fault("cannot start a thread", &error))?;
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);
@@ -159,6 +159,13 @@ impl OpenedParts {
     }
 }
 
+fn log_counters(stats: &Stats) -> LogCounters {
+    let [access, errors] = stats.logs else {
+        unreachable!("there are counters for each of the two logs")
+    };
+    LogCounters { access, errors }
+}
+
 /// All pools of the process, without threads.
 fn pools(
     config: &Config,
@@ -169,7 +176,7 @@ fn pools(
     let mut first_name = 0;
     let mut groups = Vec::new();
     for upstream in &config.upstreams {
-        let group = UpstreamGroup::open(upstream, first_name, slots)?;
+        let group = UpstreamGroup::open(upstream, first_name, slots, context.stats.servers)?;
         for fault in group.resolve() {
             context.log.error(Level::Warning, &fault);
         }

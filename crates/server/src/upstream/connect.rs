@@ -10,6 +10,8 @@ use ::tls::client_config;
 use config::failure::StartFault;
 use config::typed::{ServerAddress, Upstream, UpstreamProtocol};
 use http::write_proxy_header;
+use ipc::stats::Placed;
+use telemetry::counters::UpstreamStats;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -27,11 +29,16 @@ pub(super) struct Connector {
     protocol: UpstreamProtocol,
     sends_proxy_header: bool,
     longest: Duration,
+    /// By server.
+    counters: &'static [Placed<UpstreamStats>],
 }
 
 impl Connector {
-    /// Reads the files of a group.
-    pub(super) fn open(settings: &Upstream) -> Result<Self, StartFault> {
+    /// Reads the files of a group. `counters` are those of its servers.
+    pub(super) fn open(
+        settings: &Upstream,
+        counters: &'static [Placed<UpstreamStats>],
+    ) -> Result<Self, StartFault> {
         let what = || format!("upstream `{}`", settings.name);
         let has_tls = settings.servers.iter().any(|server| server.has_tls);
         let tls = match has_tls {
@@ -67,6 +74,7 @@ impl Connector {
             protocol: settings.protocol,
             sends_proxy_header: settings.sends_proxy_header,
             longest: Duration::from_nanos(settings.connect_timeout.0),
+            counters,
         })
     }
 
@@ -76,9 +84,12 @@ impl Connector {
         endpoint: &Endpoint,
         ends: Option<&Ends>,
     ) -> Result<UpstreamConnection, UpstreamFault> {
+        let began = telemetry::now();
         let made: Box<dyn Future<Output = _>> = Box::new(self.make(endpoint, ends));
         match timeout(self.longest, Box::into_pin(made)).await {
-            Ok(made) => made,
+            Ok(made) => made.inspect(|_| {
+                self.counters[endpoint.server].connected(telemetry::now().since(began));
+            }),
             Err(_) => Err(UpstreamFault::ConnectTimeout),
         }
     }

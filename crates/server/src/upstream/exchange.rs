@@ -183,7 +183,11 @@ impl UpstreamExchange<'_> {
         let facts = &mut self.assignment.exchange.record.upstream;
         facts.reused = idle.is_some();
         let connection = match idle {
-            Some(connection) => connection,
+            Some(connection) => {
+                let counters = self.own.group.counters(&slot.endpoint);
+                counters.reused.add_from_any();
+                connection
+            }
             None => {
                 let ends = &self.assignment.exchange.ends;
                 let connector = &self.own.group.connector;
@@ -210,7 +214,11 @@ impl UpstreamExchange<'_> {
         // A connection that another exchange has made meanwhile is as good as a new one.
         facts.reused = uses_idle && place.is_some();
         let place = match place {
-            Some(place) => place,
+            Some(place) => {
+                let counters = self.own.group.counters(&slot.endpoint);
+                counters.reused.add_from_any();
+                place
+            }
             None => {
                 let made = http2.connect(&slot.endpoint).await?;
                 facts.connect = telemetry::now().since(began);

@@ -13,11 +13,12 @@ use std::sync::{Mutex, MutexGuard};
 
 use config::failure::StartFault;
 use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
-use ipc::stats::SharedSlots;
+use ipc::stats::{Placed, SharedSlots};
 use queueing::balancing::{
-    Ask, CheckResult, Choice, Group, GroupSettings, LoadReport, MemberSettings, Outcome,
-    RetryBudget, Rule, SlotCounters,
+    Ask, CheckResult, Choice, FailureKind, Group, GroupSettings, LoadReport, MemberSettings,
+    Outcome, RetryBudget, Rule, SlotCounters,
 };
+use telemetry::counters::{UpstreamResult, UpstreamStats};
 use telemetry::{Nanos, Stamp};
 
 use super::connect::Connector;
@@ -37,6 +38,8 @@ pub(crate) struct UpstreamGroup {
     pub(super) connector: Connector,
     /// As of the last look.
     slots_total: AtomicUsize,
+    /// By server.
+    counters: &'static [Placed<UpstreamStats>],
     /// Members have lower numbers.
     members_len: AtomicUsize,
     state: Mutex<GroupState>,
@@ -105,8 +108,8 @@ pub(super) enum NoSlot {
 }
 
 impl UpstreamGroup {
-    /// The group with these settings, whose first server has this number among the names in the log. `slots` are those of
-    /// all processes of the host.
+    /// The group with these settings, whose first server has this number among the names in the log and among the
+    /// `counters` of the process. `slots` are those of all processes of the host.
     ///
     /// # Errors
     /// Its certificates cannot be used.
@@ -114,7 +117,10 @@ impl UpstreamGroup {
         settings: &Upstream,
         first_name: u16,
         slots: &Arc<SharedSlots>,
+        counters: &'static [Placed<UpstreamStats>],
     ) -> Result<Arc<Self>, StartFault> {
+        let first = usize::from(first_name);
+        let counters = &counters[first..first + settings.servers.len()];
         let group = Group::new(group_settings(settings), Vec::new());
         Ok(Arc::new(Self {
             first_name,
@@ -128,7 +134,8 @@ impl UpstreamGroup {
                 budget: RetryBudget::new((settings.retry_budget * 100.0) as u32),
                 rng: fastrand::Rng::new(),
             }),
-            connector: Connector::open(settings)?,
+            connector: Connector::open(settings, counters)?,
+            counters,
             settings: settings.clone(),
         }))
     }
@@ -224,9 +231,12 @@ impl UpstreamGroup {
                 let endpoint = endpoints.get(member).cloned().flatten();
                 let endpoint = endpoint.expect("each member has an address");
                 let column = self.in_flight.columns[member].load(Ordering::Relaxed);
-                if tried.is_empty() {
-                    budget.note_request(now);
+                let counters = self.counters(&endpoint);
+                match tried.is_empty() {
+                    true => budget.note_request(now),
+                    false => counters.retries.add_from_any(),
                 }
+                counters.in_flight.add_from_any();
                 drop(state);
                 Ok(UpstreamSlot {
                     group: Arc::clone(self),
@@ -288,8 +298,28 @@ impl UpstreamGroup {
 
     /// Finds out how many slots there are now.
     pub(crate) fn count_slots(&self, now: Stamp) {
-        let total = self.state().group.total_slots(now) as usize;
+        let mut servers = vec![(0, 0); self.counters.len()];
+        let mut total = 0;
+        let state = self.state();
+        state.group.each_slots(now, |member, slots, is_ejected| {
+            total += slots as usize;
+            if let Some(endpoint) = state.endpoints.get(member).and_then(Option::as_ref) {
+                let (limit, ejected) = &mut servers[endpoint.server];
+                *limit += u64::from(slots);
+                *ejected += u64::from(is_ejected);
+            }
+        });
+        drop(state);
         self.slots_total.store(total, Ordering::Relaxed);
+        for (counters, (limit, ejected)) in self.counters.iter().zip(servers) {
+            counters.slots.set(limit);
+            counters.ejected.set(ejected);
+        }
+    }
+
+    /// The counters of the server that is there.
+    pub(super) fn counters(&self, endpoint: &Endpoint) -> &UpstreamStats {
+        &self.counters[endpoint.server]
     }
 
     /// Whether long bodies of requests are passed on while they arrive.
@@ -394,6 +424,9 @@ impl UpstreamSlot {
 
     /// What became of the exchange there.
     pub(super) fn ended(&self, now: Stamp, outcome: Outcome) {
+        self.group
+            .counters(&self.endpoint)
+            .ended(result_of(outcome));
         let in_flight = self.group.in_flight.in_flight(self.member);
         let mut state = self.group.state();
         state.group.ended(self.member, now, in_flight, outcome);
@@ -408,6 +441,7 @@ impl UpstreamSlot {
 impl Drop for UpstreamSlot {
     fn drop(&mut self) {
         self.group.in_flight.give_back(self.member, self.column);
+        (self.group.counters(&self.endpoint).in_flight).take_from_any();
     }
 }
 
@@ -436,6 +470,19 @@ impl EndpointAddress {
                 Some(EndpointAddress::Tcp(SocketAddr::new(ip, *port)))
             }
         }
+    }
+}
+
+fn result_of(outcome: Outcome) -> UpstreamResult {
+    match outcome {
+        Outcome::Served { status, .. } if status >= 500 => UpstreamResult::ServerError,
+        Outcome::Served { .. } => UpstreamResult::Answered,
+        Outcome::Full { .. } => UpstreamResult::Full,
+        Outcome::Failed(FailureKind::Connect) => UpstreamResult::Connect,
+        Outcome::Failed(FailureKind::Timeout) => UpstreamResult::Timeout,
+        Outcome::Failed(FailureKind::Closed) => UpstreamResult::Closed,
+        Outcome::Failed(FailureKind::Malformed) => UpstreamResult::Malformed,
+        Outcome::Abandoned => UpstreamResult::Abandoned,
     }
 }
 

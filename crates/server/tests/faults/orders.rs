@@ -67,6 +67,7 @@ fn a_supervisor_reads_what_a_process_counts() {
         drivers: 2,
         routes: config.route_names(),
         pools: vec!["default".to_owned()],
+        servers: Vec::new(),
     };
     let mut counters = CounterFile::new().unwrap();
     let segment = counters.allot(&shape).unwrap();

@@ -7,9 +7,10 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
+use super::requests::DURATION_BOUNDS;
 use super::{
-    ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, StatsSnapshot,
-    TimeoutCounts,
+    ConnectionCounts, DriverFigures, EventLoopFigures, LogFigures, PoolFigures, RequestSeries,
+    RouteFigures, StatsSnapshot, TimeoutCounts, UpstreamFigures, UpstreamSnapshot,
 };
 use crate::text::digits::push_u64;
 use crate::{Nanos, Snapshot as HistogramSnapshot};
@@ -56,6 +57,9 @@ pub struct MetricWriter {
     start: Vec<u8>,
 }
 
+/// Name and value of a label.
+type Label<'a> = (&'a str, &'a str);
+
 /// The value of a sample.
 #[derive(Clone, Copy, Debug)]
 pub enum MetricValue {
@@ -80,23 +84,6 @@ impl From<f64> for MetricValue {
 /// Upper bounds of buckets: in microseconds, and as text in seconds.
 type Bounds = [(u64, &'static str)];
 
-/// Those of a request's whole duration, by OpenTelemetry's HTTP conventions.
-const DURATION_BOUNDS: &Bounds = &[
-    (5_000, "0.005"),
-    (10_000, "0.01"),
-    (25_000, "0.025"),
-    (50_000, "0.05"),
-    (75_000, "0.075"),
-    (100_000, "0.1"),
-    (250_000, "0.25"),
-    (500_000, "0.5"),
-    (750_000, "0.75"),
-    (1_000_000, "1"),
-    (2_500_000, "2.5"),
-    (5_000_000, "5"),
-    (7_500_000, "7.5"),
-    (10_000_000, "10"),
-];
 /// Those of phases, some of which are shorter by far.
 const PHASE_BOUNDS: &Bounds = &[
     (100, "0.0001"),
@@ -263,13 +250,12 @@ impl MetricWriter {
         self.text
     }
 
-    /// The numbers of one table, each of several things that a label tells apart.
-    fn table(
+    /// The numbers of one table, each of several things that labels tell apart.
+    fn table<const LABELS: usize, const LEN: usize>(
         &mut self,
         prefix: &str,
         metrics: &[TableMetric],
-        label: &str,
-        rows: &[(&str, &[u64])],
+        rows: &[([Label<'_>; LABELS], [u64; LEN])],
     ) {
         for (index, metric) in metrics.iter().enumerate() {
             if metric.name.is_empty() {
@@ -285,13 +271,7 @@ impl MetricWriter {
                     .replace(", in nanoseconds", "")
                     .replace(", in thousandths", ""),
             );
-            for (value, numbers) in rows {
-                let labels = [(label, *value)];
-                let labels = if label.is_empty() {
-                    &[][..]
-                } else {
-                    &labels[..]
-                };
+            for (labels, numbers) in rows {
                 match scale {
                     1.0 => self.sample(labels, numbers[index]),
                     _ => self.sample(labels, numbers[index] as f64 / scale),
@@ -315,9 +295,14 @@ impl StatsSnapshot {
         self.expose_pools(writer);
         if self.event_loop.is_there() {
             let numbers = self.event_loop.values();
-            writer.table("loop_", EventLoopFigures::METRICS, "", &[("", &numbers)]);
+            writer.table("loop_", EventLoopFigures::METRICS, &[([], numbers)]);
         }
+        self.expose_upstreams(writer);
         self.expose_connections(writer);
+        let rows: Vec<_> = (self.logs.iter())
+            .map(|log| ([("log", &*log.log)], log.figures.values()))
+            .collect();
+        writer.table("log_", LogFigures::METRICS, &rows);
     }
 
     fn expose_routes(&self, writer: &mut MetricWriter) {
@@ -328,8 +313,9 @@ impl StatsSnapshot {
             "Whole duration of requests, from the first byte to the last one of the response",
         );
         for (name, route) in routes() {
-            let total = &route.seconds.total.0;
-            writer.histogram(&[("http_route", name)], total, DURATION_BOUNDS);
+            for series in &route.requests {
+                expose_series(writer, name, series);
+            }
         }
         writer.family(
             "milepost_request_phase_seconds",
@@ -356,14 +342,10 @@ impl StatsSnapshot {
                 writer.sample(&[("route", name), ("code", code)], count);
             }
         }
-        let numbers: Vec<_> = routes()
-            .map(|(name, route)| (name, route.figures.values()))
+        let rows: Vec<_> = routes()
+            .map(|(name, route)| ([("route", name)], route.figures.values()))
             .collect();
-        let rows: Vec<_> = numbers
-            .iter()
-            .map(|(name, numbers)| (*name, &numbers[..]))
-            .collect();
-        writer.table("", RouteFigures::METRICS, "route", &rows);
+        writer.table("", RouteFigures::METRICS, &rows);
     }
 
     fn expose_pools(&self, writer: &mut MetricWriter) {
@@ -393,22 +375,33 @@ impl StatsSnapshot {
                 writer.sample(&[("pool", name)], share as f64 / 1000.0);
             }
         }
-        let numbers: Vec<_> = pools().map(|(name, pool)| (name, pool.values())).collect();
-        let rows: Vec<_> = numbers
-            .iter()
-            .map(|(name, numbers)| (*name, &numbers[..]))
+        let rows = pools().map(|(name, pool)| ([("pool", name)], pool.values()));
+        let rows: Vec<_> = rows.collect();
+        writer.table("pool_", PoolFigures::METRICS, &rows);
+    }
+
+    fn expose_upstreams(&self, writer: &mut MetricWriter) {
+        writer.family(
+            "milepost_upstream_requests",
+            MetricKind::Counter,
+            "Requests that were sent to a server of an upstream, by their result",
+        );
+        for server in &self.upstreams {
+            for (result, count) in server.by_result() {
+                let [upstream, address] = upstream_labels(server);
+                writer.sample(&[upstream, address, ("result", result)], count);
+            }
+        }
+        let rows: Vec<_> = (self.upstreams.iter())
+            .map(|server| (upstream_labels(server), server.figures.values()))
             .collect();
-        writer.table("pool_", PoolFigures::METRICS, "pool", &rows);
+        writer.table("upstream_", UpstreamFigures::METRICS, &rows);
     }
 
     fn expose_connections(&self, writer: &mut MetricWriter) {
         let all = self.all_drivers();
-        writer.table(
-            "",
-            DriverFigures::METRICS,
-            "",
-            &[("", &all.figures.values())],
-        );
+        let numbers = all.figures.values();
+        writer.table("", DriverFigures::METRICS, &[([], numbers)]);
         writer.family(
             "milepost_connections_timed_out",
             MetricKind::Counter,
@@ -428,6 +421,42 @@ impl StatsSnapshot {
         );
         writer.sample(&[], all.open);
     }
+}
+
+/// One series of a route, by OpenTelemetry's HTTP conventions.
+fn expose_series(writer: &mut MetricWriter, route: &str, series: &RequestSeries) {
+    let route = ("http_route", route);
+    let mut passed = 0;
+    let buckets = DURATION_BOUNDS.iter().zip(series.counts);
+    let buckets = buckets.map(|((_, bound), count)| {
+        passed = u64::saturating_add(passed, count);
+        (*bound, passed)
+    });
+    let (len, sum) = (series.len(), Nanos(series.sum_ns));
+    let Some(labels) = series.labels else {
+        // The name that OpenTelemetry gives it.
+        let rest = ("otel_metric_overflow", "true");
+        return writer.buckets(&[route, rest], buckets, len, sum);
+    };
+    let mut digits = Vec::with_capacity(3);
+    push_u64(&mut digits, labels.status.into());
+    let status = String::from_utf8_lossy(&digits);
+    let labelled = [
+        route,
+        ("http_request_method", labels.method.name()),
+        ("url_scheme", if labels.is_https { "https" } else { "http" }),
+        ("http_response_status_code", &*status),
+    ];
+    // Without a response there is no status.
+    let labelled = match labels.status {
+        0 => &labelled[..3],
+        _ => &labelled[..],
+    };
+    writer.buckets(labelled, buckets, len, sum);
+}
+
+fn upstream_labels(server: &UpstreamSnapshot) -> [(&'static str, &str); 2] {
+    [("upstream", &server.upstream), ("server", &server.server)]
 }
 
 /// The name of a number in the unit that metrics have, and how many of its own units one of these is.

@@ -7,23 +7,32 @@
 //! used for, nor where they lie.
 
 mod exposition;
+mod logs;
+mod requests;
 mod running;
 mod snapshot;
 mod sum;
 mod table;
+mod upstreams;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Ending, PhaseHistograms, Spans};
+use crate::{Ending, Nanos, PhaseHistograms, Spans};
 
 pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable, listed_id};
 pub use exposition::{Exposition, MetricKind, MetricValue, MetricWriter};
+pub use logs::{LOG_NAMES, LogFigures, LogSnapshot, LogStats};
+pub use requests::{KnownMethod, RequestCounters, RequestLabels, RequestSeries};
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
 };
 pub use sum::{OTHER_ROUTES, StatsSum};
+
+pub use upstreams::{
+    UpstreamFigures, UpstreamResult, UpstreamResultCounts, UpstreamSnapshot, UpstreamStats,
+};
 
 use exposition::TableMetric;
 use table::{kinds, numbers};
@@ -157,6 +166,11 @@ impl Counter {
     /// Adds one from any thread. For a counter that is never added to with `add`.
     pub fn add_from_any(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds so many from any thread. For a counter that is never added to with `add`.
+    pub fn add_many_from_any(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Takes one away, from any thread.
@@ -344,6 +358,8 @@ numbers! {
     }
     + {
         phases: PhaseHistograms,
+        /// By method, scheme and status.
+        pub requests: RequestCounters,
     }
 }
 
@@ -362,7 +378,7 @@ impl RouteStats {
         class.add_from_any();
         self.phases.record(spans);
         // From any thread: drivers and workers end exchanges of the same route.
-        self.sent_bytes.0.fetch_add(sent_bytes, Ordering::Relaxed);
+        self.sent_bytes.add_many_from_any(sent_bytes);
         let is_answered = match ending {
             Ending::Complete | Ending::Refused => true,
             // The server's answer in the place of the application's, which it gave in full.

@@ -5,9 +5,10 @@
 use crate::{Nanos, PerPhase, Snapshot as HistogramSnapshot};
 use serde::{Deserialize, Serialize};
 
+use super::requests::add_series;
 use super::{
-    ConnectionCounts, DriverFigures, EventLoopFigures, PoolFigures, RouteFigures, RouteStats,
-    StatsSum, TimeoutCounts,
+    ConnectionCounts, DriverFigures, EventLoopFigures, LogSnapshot, PoolFigures, RequestSeries,
+    RouteFigures, RouteStats, StatsSum, TimeoutCounts, UpstreamSnapshot,
 };
 
 /// What one process, or many together, have counted.
@@ -22,6 +23,12 @@ pub struct StatsSnapshot {
     pub event_loop: EventLoopFigures,
     /// By the route's name.
     pub routes: Vec<RouteSnapshot>,
+    /// By group and server.
+    #[serde(default)]
+    pub upstreams: Vec<UpstreamSnapshot>,
+    /// By name.
+    #[serde(default)]
+    pub logs: Vec<LogSnapshot>,
 }
 
 /// What one driver has counted, or all of the same number.
@@ -62,6 +69,8 @@ pub struct RouteSnapshot {
     pub figures: RouteFigures,
     /// How long its exchanges took.
     pub seconds: PerPhase<Distribution>,
+    /// Whole durations by method, scheme and status, in coarser buckets.
+    pub requests: Vec<RequestSeries>,
 }
 
 /// TLS handshakes of all drivers.
@@ -155,6 +164,12 @@ impl StatsSnapshot {
         self.event_loop.forget_gauges();
         for route in &mut self.routes {
             route.figures.forget_gauges();
+        }
+        for server in &mut self.upstreams {
+            server.figures.forget_gauges();
+        }
+        for log in &mut self.logs {
+            log.figures.forget_gauges();
         }
         self
     }
@@ -285,6 +300,7 @@ impl RouteSnapshot {
         {
             ours.0.merge(&theirs.0);
         }
+        add_series(&mut self.requests, &other.requests);
     }
 
     /// Adds what a process has counted of it.
@@ -296,6 +312,7 @@ impl RouteSnapshot {
             for (ours, recorded) in phases.zip(counters.phases.each()) {
                 ours.0.add_recorded(recorded);
             }
+            counters.requests.add_to(&mut self.requests);
         }
         self.figures.add(&figures);
     }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::{
-    DriverSnapshot, DriverStats, EventLoopStats, PoolSnapshot, PoolStats, RouteSnapshot,
-    RouteStats, StatsSnapshot,
+    DriverSnapshot, DriverStats, EventLoopStats, LogSnapshot, LogStats, PoolSnapshot, PoolStats,
+    RouteSnapshot, RouteStats, StatsSnapshot, UpstreamSnapshot, UpstreamStats,
 };
 
 /// The name of all routes together that have no label of their own.
@@ -55,6 +55,13 @@ impl StatsSum {
         for (index, route) in other.routes.iter().enumerate() {
             self.route(index, &route.route).add(route);
         }
+        for (index, server) in other.upstreams.iter().enumerate() {
+            let name = (&*server.upstream, &*server.server);
+            self.upstream(index, name).add(server);
+        }
+        for log in &other.logs {
+            self.log(&log.log).figures.add(&log.figures);
+        }
     }
 
     /// Adds what the driver with this number of a process has counted.
@@ -75,6 +82,16 @@ impl StatsSum {
     /// Adds what the route with this number and name of a process has counted.
     pub fn add_route(&mut self, index: usize, name: &str, counters: &RouteStats) {
         self.route(index, name).add_counted(counters);
+    }
+
+    /// Adds what a process has counted of the server with this number, and these names of its group and itself.
+    pub fn add_upstream(&mut self, index: usize, name: (&str, &str), counters: &UpstreamStats) {
+        self.upstream(index, name).add_counted(counters);
+    }
+
+    /// Adds what a process has counted of its log with this name.
+    pub fn add_log(&mut self, name: &str, counters: &LogStats) {
+        self.log(name).figures.add(&counters.numbers());
     }
 
     /// All together.
@@ -112,6 +129,36 @@ impl StatsSum {
             }),
         };
         &mut pools[index]
+    }
+
+    fn upstream(&mut self, index: usize, (group, server): (&str, &str)) -> &mut UpstreamSnapshot {
+        let servers = &mut self.total.upstreams;
+        let is_it = |one: &UpstreamSnapshot| one.upstream == group && one.server == server;
+        let index = match servers.get(index).is_some_and(is_it) {
+            true => index,
+            false => servers.iter().position(is_it).unwrap_or_else(|| {
+                servers.push(UpstreamSnapshot {
+                    upstream: group.to_owned(),
+                    server: server.to_owned(),
+                    ..UpstreamSnapshot::default()
+                });
+                servers.len() - 1
+            }),
+        };
+        &mut servers[index]
+    }
+
+    fn log(&mut self, name: &str) -> &mut LogSnapshot {
+        let logs = &mut self.total.logs;
+        let found = logs.iter().position(|log| log.log == name);
+        let index = found.unwrap_or_else(|| {
+            logs.push(LogSnapshot {
+                log: name.to_owned(),
+                ..LogSnapshot::default()
+            });
+            logs.len() - 1
+        });
+        &mut logs[index]
     }
 
     fn route(&mut self, index: usize, name: &str) -> &mut RouteSnapshot {

@@ -45,16 +45,16 @@ macro_rules! numbers {
         }
 
         impl $snapshot {
-            pub(super) fn add(&mut self, other: &Self) {
+            pub(in crate::counters) fn add(&mut self, other: &Self) {
                 $(numbers!(@add $kind, self.$name, other.$name);)+
             }
 
-            pub(super) fn forget_gauges(&mut self) {
+            pub(in crate::counters) fn forget_gauges(&mut self) {
                 $(numbers!(@forget $kind, self.$name);)+
             }
 
             /// What the numbers are as metrics, in the order of `values`.
-            const METRICS: &'static [TableMetric] = &[
+            pub(in crate::counters) const METRICS: &'static [TableMetric] = &[
                 $(TableMetric {
                     name: numbers!(@metric $name $($metric)?),
                     kind: numbers!(@kind $kind),
@@ -62,7 +62,7 @@ macro_rules! numbers {
                 },)+
             ];
 
-            fn values(&self) -> [u64; Self::METRICS.len()] {
+            pub(in crate::counters) fn values(&self) -> [u64; Self::METRICS.len()] {
                 [$(self.$name,)+]
             }
         }
@@ -92,17 +92,17 @@ macro_rules! kinds {
         }
 
         impl $counts {
-            fn of(counters: &[Counter; $kind::COUNT]) -> Self {
+            pub(in crate::counters) fn of(counters: &[Counter; $kind::COUNT]) -> Self {
                 Self { $($name: counters[$kind::$variant as usize].count(),)+ }
             }
 
-            pub(super) fn add(&mut self, other: &Self) {
+            pub(in crate::counters) fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.saturating_add(other.$name);)+
             }
 
-            const NAMES: [&'static str; $kind::COUNT] = [$(stringify!($name),)+];
+            pub(in crate::counters) const NAMES: [&'static str; $kind::COUNT] = [$(stringify!($name),)+];
 
-            fn values(&self) -> [u64; $kind::COUNT] {
+            pub(in crate::counters) fn values(&self) -> [u64; $kind::COUNT] {
                 [$(self.$name,)+]
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::counters::{PoolSnapshot, RouteStats, StatsSum};
+use crate::counters::{KnownMethod, PoolSnapshot, RequestLabels, RouteStats, StatsSum};
 use crate::{Ending, Spans};
 
 fn counted() -> StatsSnapshot {
@@ -15,6 +15,12 @@ fn counted() -> StatsSnapshot {
             ..Spans::default()
         };
         route.record(&spans, 200, Ending::Complete, 100);
+        let labels = RequestLabels {
+            method: KnownMethod::Get,
+            is_https: true,
+            status: 200,
+        };
+        route.requests.record(labels, spans.total);
     }
     let mut sum = StatsSum::new();
     sum.add_route(0, "a\"b\\\n", &route);
@@ -41,12 +47,13 @@ fn has(text: &str, line: &str) {
 #[test]
 fn durations_are_in_buckets_of_opentelemetry() {
     let text = text(Exposition::OpenMetrics);
+    let labels = concat!(
+        r#"{http_route="a\"b\\\n",http_request_method="GET",url_scheme="https","#,
+        r#"http_response_status_code="200""#
+    );
     let bucket = |bound: &str, count: u64| {
         let name = "http_server_request_duration_seconds_bucket";
-        has(
-            &text,
-            &format!("{name}{{http_route=\"a\\\"b\\\\\\n\",le=\"{bound}\"}} {count}"),
-        );
+        has(&text, &format!("{name}{labels},le=\"{bound}\"}} {count}"));
     };
     bucket("0.005", 1);
     bucket("0.05", 2);
@@ -54,7 +61,7 @@ fn durations_are_in_buckets_of_opentelemetry() {
     bucket("+Inf", 3);
     has(
         &text,
-        "http_server_request_duration_seconds_sum{http_route=\"a\\\"b\\\\\\n\"} 40.043",
+        &format!("http_server_request_duration_seconds_sum{labels}}} 40.043"),
     );
 }
 

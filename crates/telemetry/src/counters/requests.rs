@@ -1,0 +1,336 @@
+//! How long requests took, by their method, scheme and status: what OpenTelemetry's HTTP conventions call
+//! `http.server.request.duration`.
+//!
+//! Clients choose methods, and applications statuses, so that the number of series must be bounded where they are
+//! counted: a route has room for fifteen in each process, first come, first served, and one more for all others. Buckets
+//! are those of the conventions; the finer distributions of phases know nothing of methods.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// Series of a route in a process that have labels of their own.
+const SERIES_LEN: usize = 15;
+/// Bounds of buckets, and one bucket for what is above all of them.
+const BUCKETS_LEN: usize = DURATION_BOUNDS.len() + 1;
+
+/// Upper bounds of buckets by the conventions: in microseconds, and as text in seconds.
+pub(super) const DURATION_BOUNDS: [(u64, &str); 14] = [
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (75_000, "0.075"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (500_000, "0.5"),
+    (750_000, "0.75"),
+    (1_000_000, "1"),
+    (2_500_000, "2.5"),
+    (5_000_000, "5"),
+    (7_500_000, "7.5"),
+    (10_000_000, "10"),
+];
+
+/// The methods that the conventions know; all others are one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[expect(missing_docs, reason = "their names say it")]
+pub enum KnownMethod {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Connect,
+    Options,
+    Trace,
+    Patch,
+    Query,
+    /// Any other, and that of a request whose head is not known.
+    #[serde(rename = "_OTHER")]
+    Other,
+}
+
+/// What tells the series of a route apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct RequestLabels {
+    /// Its method.
+    pub method: KnownMethod,
+    /// Its client sees HTTPS.
+    pub is_https: bool,
+    /// Status of its response; 0: there was none.
+    pub status: u16,
+}
+
+/// Series of one route in one process, in memory.
+#[derive(Default)]
+#[repr(C)]
+pub struct RequestCounters {
+    /// Labels of the series, as a number; 0: none has this place. The last one is not used.
+    keys: [AtomicU64; SERIES_LEN + 1],
+    /// The last one is that of all other labels.
+    series: [SeriesCounters; SERIES_LEN + 1],
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct SeriesCounters {
+    sum: AtomicU64,
+    counts: [AtomicU64; BUCKETS_LEN],
+}
+
+/// One series of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestSeries {
+    /// `None`: requests of all labels for which there was no place.
+    pub labels: Option<RequestLabels>,
+    /// All durations together, in nanoseconds.
+    pub sum_ns: u64,
+    /// Requests in each bucket, not in those before it.
+    pub counts: [u64; BUCKETS_LEN],
+}
+
+impl KnownMethod {
+    const ALL: [(KnownMethod, &str); 11] = [
+        (KnownMethod::Get, "GET"),
+        (KnownMethod::Head, "HEAD"),
+        (KnownMethod::Post, "POST"),
+        (KnownMethod::Put, "PUT"),
+        (KnownMethod::Delete, "DELETE"),
+        (KnownMethod::Connect, "CONNECT"),
+        (KnownMethod::Options, "OPTIONS"),
+        (KnownMethod::Trace, "TRACE"),
+        (KnownMethod::Patch, "PATCH"),
+        (KnownMethod::Query, "QUERY"),
+        (KnownMethod::Other, "_OTHER"),
+    ];
+
+    /// That of a request line.
+    pub fn of(method: &[u8]) -> KnownMethod {
+        let mut all = KnownMethod::ALL.iter();
+        let found = all.find(|(_, name)| name.as_bytes() == method);
+        found.map_or(KnownMethod::Other, |(known, _)| *known)
+    }
+
+    /// As it stands in metrics.
+    pub fn name(self) -> &'static str {
+        KnownMethod::ALL[self as usize].1
+    }
+}
+
+impl RequestLabels {
+    /// As a number that is not 0.
+    fn key(self) -> u64 {
+        1 << 32
+            | (self.method as u64) << 17
+            | u64::from(self.is_https) << 16
+            | u64::from(self.status)
+    }
+
+    /// Those of such a number; memory that others write may hold any.
+    fn of_key(key: u64) -> RequestLabels {
+        let method = KnownMethod::ALL.get((key as u32 >> 17) as usize);
+        RequestLabels {
+            method: method.map_or(KnownMethod::Other, |(known, _)| *known),
+            is_https: key >> 16 & 1 == 1,
+            status: key as u16,
+        }
+    }
+}
+
+impl RequestCounters {
+    /// Counts a request, from any thread: a search among the few series that the route has, and two atomic additions.
+    pub fn record(&self, labels: RequestLabels, took: Nanos) {
+        let series = &self.series[self.place(labels.key())];
+        let us = took.0.div_ceil(1_000);
+        // Most requests are in the first bucket.
+        let bucket = DURATION_BOUNDS.iter().position(|(bound, _)| us <= *bound);
+        series.sum.fetch_add(took.0, Ordering::Relaxed);
+        series.counts[bucket.unwrap_or(BUCKETS_LEN - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn place(&self, key: u64) -> usize {
+        for (place, known) in self.keys[..SERIES_LEN].iter().enumerate() {
+            let mut found = known.load(Ordering::Relaxed);
+            if found == 0 {
+                // Of two threads that want the same place, one gets it, and the other sees whose it is.
+                let claimed = known.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
+                found = claimed.err().unwrap_or(key);
+            }
+            if found == key {
+                return place;
+            }
+        }
+        SERIES_LEN
+    }
+
+    /// Adds all series to those of the same labels.
+    pub(super) fn add_to(&self, sum: &mut Vec<RequestSeries>) {
+        for (key, series) in self.keys.iter().zip(&self.series) {
+            let counts = || {
+                series
+                    .counts
+                    .iter()
+                    .map(|count| count.load(Ordering::Relaxed))
+            };
+            let key = key.load(Ordering::Relaxed);
+            if counts().all(|count| count == 0) {
+                continue;
+            }
+            let ours = series_of(sum, (key != 0).then(|| RequestLabels::of_key(key)));
+            ours.add(series.sum.load(Ordering::Relaxed), counts());
+        }
+    }
+}
+
+/// Adds series to those of the same labels.
+pub(super) fn add_series(sum: &mut Vec<RequestSeries>, others: &[RequestSeries]) {
+    for other in others {
+        series_of(sum, other.labels).add(other.sum_ns, other.counts.iter().copied());
+    }
+}
+
+/// The series with these labels, which is begun where there is none. They are in the order of their labels.
+fn series_of(sum: &mut Vec<RequestSeries>, labels: Option<RequestLabels>) -> &mut RequestSeries {
+    let place = sum.binary_search_by_key(&labels, |series| series.labels);
+    let place = place.unwrap_or_else(|place| {
+        let (sum_ns, counts) = (0, [0; BUCKETS_LEN]);
+        let series = RequestSeries {
+            labels,
+            sum_ns,
+            counts,
+        };
+        sum.insert(place, series);
+        place
+    });
+    &mut sum[place]
+}
+
+impl RequestSeries {
+    fn add(&mut self, sum_ns: u64, counts: impl Iterator<Item = u64>) {
+        self.sum_ns = self.sum_ns.wrapping_add(sum_ns);
+        for (ours, more) in self.counts.iter_mut().zip(counts) {
+            *ours = ours.saturating_add(more);
+        }
+    }
+
+    /// Requests of the series.
+    pub fn len(&self) -> u64 {
+        self.counts.iter().copied().fold(0, u64::saturating_add)
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(method: &[u8], status: u16) -> RequestLabels {
+        RequestLabels {
+            method: KnownMethod::of(method),
+            is_https: status == 201,
+            status,
+        }
+    }
+
+    fn read(counters: &RequestCounters) -> Vec<RequestSeries> {
+        let mut sum = Vec::new();
+        counters.add_to(&mut sum);
+        sum
+    }
+
+    #[test]
+    fn each_method_and_status_has_a_series() {
+        let counters = RequestCounters::default();
+        for (method, status, ms) in [
+            (&b"GET"[..], 200, 1),
+            (b"GET", 200, 5),
+            (b"GET", 404, 6),
+            (b"BREW", 418, 20_000),
+            (b"get", 418, 20_000),
+            (b"POST", 201, 1),
+            (b"", 0, 1),
+        ] {
+            counters.record(labels(method, status), Nanos::from_ms(ms));
+        }
+        let found: Vec<_> = read(&counters)
+            .iter()
+            .map(|series| {
+                let labels = series.labels.unwrap();
+                let method = labels.method.name();
+                (method, labels.is_https, labels.status, series.len())
+            })
+            .collect();
+        let expect = [
+            ("GET", false, 200, 2),
+            ("GET", false, 404, 1),
+            ("POST", true, 201, 1),
+            ("_OTHER", false, 0, 1),
+            ("_OTHER", false, 418, 2),
+        ];
+        assert_eq!(found, expect);
+        let get = &read(&counters)[0];
+        // A bound belongs to its bucket.
+        assert_eq!((get.counts[0], get.sum_ns), (2, 6_000_000));
+        assert_eq!(read(&counters)[4].counts[BUCKETS_LEN - 1], 2);
+    }
+
+    #[test]
+    fn labels_without_a_place_are_counted_together() {
+        let counters = RequestCounters::default();
+        for status in 200..300 {
+            counters.record(labels(b"GET", status), Nanos::from_ms(1));
+            counters.record(labels(b"GET", 200), Nanos::from_ms(1));
+        }
+        let mut sum = read(&counters);
+        assert_eq!(sum.len(), SERIES_LEN + 1);
+        assert_eq!((sum[0].labels, sum[0].len()), (None, 85));
+        assert_eq!(sum[1].len(), 101);
+        let again = sum.clone();
+        add_series(&mut sum, &again);
+        assert_eq!((sum.len(), sum[1].len()), (SERIES_LEN + 1, 202));
+    }
+
+    #[test]
+    fn threads_share_a_series() {
+        let counters = RequestCounters::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for status in 200..220 {
+                        for _ in 0..100 {
+                            counters.record(labels(b"GET", status), Nanos(1));
+                        }
+                    }
+                });
+            }
+        });
+        let sum = read(&counters);
+        assert_eq!(sum.len(), SERIES_LEN + 1);
+        assert_eq!(sum.iter().map(RequestSeries::len).sum::<u64>(), 8_000);
+        assert!(sum[1..].iter().all(|series| series.len() == 400));
+    }
+
+    #[test]
+    fn keys_are_labels() {
+        for (method, name) in KnownMethod::ALL {
+            assert_eq!(method.name(), name);
+            for (is_https, status) in [(false, 0), (true, 599), (true, u16::MAX)] {
+                let labels = RequestLabels {
+                    method,
+                    is_https,
+                    status,
+                };
+                assert_eq!(RequestLabels::of_key(labels.key()), labels);
+            }
+        }
+        assert_eq!(RequestLabels::of_key(u64::MAX).method, KnownMethod::Other);
+    }
+}

@@ -1,0 +1,160 @@
+"""What scrapers read of requests, servers of upstreams and logs: numbers, and labels of bounded number."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from serving import Milepost, free_port, until
+from test_admin import OPEN, answers, ask, samples, value
+
+DURATIONS = "http_server_request_duration_seconds_count"
+
+
+def test_durations_have_the_labels_of_opentelemetry(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    port = free_port()
+    server = serve("--static", f"/={tmp_path}", "--processes", "2", "--admin-bind", f"127.0.0.1:{port}")
+    assert until(lambda: answers(port))
+    for method, path, status in (
+        ("GET", "/a.txt", 200),
+        ("GET", "/a.txt", 200),
+        ("GET", "/none", 404),
+        ("POST", "/a.txt", 405),
+        ("BREW", "/a.txt", 501),
+    ):
+        with server.connect() as client:
+            assert client.ask(method, path).status == status
+
+    def series() -> dict[tuple[str, str, str], float]:
+        return {
+            (
+                labels["http_request_method"],
+                labels["http_response_status_code"],
+                labels["url_scheme"],
+            ): number
+            for name, labels, number in samples(ask(port, "/metrics", Accept=OPEN)[1])
+            if name == DURATIONS and labels["http_route"] == "/"
+        }
+
+    expect = {
+        ("GET", "200", "http"): 2,
+        ("GET", "404", "http"): 1,
+        ("POST", "405", "http"): 1,
+        ("_OTHER", "501", "http"): 1,
+    }
+    assert until(lambda: series() == expect), series()
+
+
+def test_clients_do_not_choose_how_many_series_there_are(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    port = free_port()
+    (tmp_path / "a.txt").write_text("text")
+    server = serve("--static", f"/={tmp_path}", "--admin-bind", f"127.0.0.1:{port}")
+    assert until(lambda: answers(port))
+    methods = [f"M{number}" for number in range(40)]
+    for method in methods:
+        with server.connect() as client:
+            assert client.ask(method, "/a.txt").status == 501
+    assert until(lambda: value(port, DURATIONS, http_route="/", http_request_method="_OTHER") == 40)
+    text = ask(port, "/metrics", Accept=OPEN)[1]
+    assert len([name for name, _, _ in samples(text) if name == DURATIONS]) == 1
+
+
+def test_each_server_of_an_upstream_is_counted(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    """One of the two servers is not there: requests for it are tried at the other one."""
+    (tmp_path / "a.txt").write_text("text")
+    behind = serve("--static", f"/={tmp_path}", log=None)
+    host, there = behind.address
+    nobody = free_port()
+    port = free_port()
+    server = serve(
+        "--proxy",
+        f"/=http://{host}:{there},http://{host}:{nobody}",
+        "--processes",
+        "2",
+        "--admin-bind",
+        f"127.0.0.1:{port}",
+    )
+    assert until(lambda: answers(port))
+    for _ in range(20):
+        with server.connect() as client:
+            assert client.ask("GET", "/a.txt").status == 200
+    one, other = f"{host}:{there}", f"{host}:{nobody}"
+    requests = "milepost_upstream_requests_total"
+    assert until(lambda: value(port, requests, server=one, result="answered") == 20)
+    failed = value(port, requests, server=other, result="connect")
+    assert failed >= 1
+    assert value(port, requests, server=other) == failed
+    assert value(port, requests, server=one) == 20
+    assert value(port, "milepost_upstream_retries_total", server=one) == failed
+    opened = value(port, "milepost_upstream_connections_opened_total", server=one)
+    assert opened >= 1
+    assert opened + value(port, "milepost_upstream_connections_reused_total", server=one) == 20
+    assert value(port, "milepost_upstream_connections_opened_total", server=other) == 0
+    assert value(port, "milepost_upstream_connect_seconds_total", server=one) > 0
+    assert value(port, "milepost_upstream_in_flight") == 0
+    assert value(port, "milepost_upstream_limit", server=one) > 0
+    # They go on over a reload.
+    server.signal(signal.SIGHUP)
+    assert until(lambda: value(port, "milepost_generation") == 2)
+    assert until(lambda: value(port, "milepost_processes", state="draining") == 0)
+    assert value(port, requests, server=one, result="answered") == 20
+
+
+def test_lines_that_a_log_has_lost_are_counted(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    """Nobody reads the pipe: what it and the memory of the log do not take is dropped."""
+    (tmp_path / "a.txt").write_text("text")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    port = free_port()
+    server = serve(
+        "--static",
+        f"/={tmp_path}",
+        "--access-log",
+        str(pipe),
+        "--log-buffer",
+        "64k",
+        "--admin-bind",
+        f"127.0.0.1:{port}",
+        log=None,
+    )
+    assert until(lambda: answers(port))
+    sent = 0
+    path = "/" + "x" * 4000
+
+    def has_dropped() -> bool:
+        nonlocal sent
+        with server.connect() as client:
+            for _ in range(20):
+                assert client.ask("GET", path).status == 404
+                sent += 1
+        return value(port, "milepost_log_dropped_total", log="access") > 0
+
+    assert until(has_dropped)
+    assert value(port, "milepost_log_writes_incomplete_total", log="access") >= 1
+    assert value(port, "milepost_log_waiting_bytes", log="access") > 0
+    # Once the pipe is read, each line is either written or dropped.
+    read = b""
+
+    def all_told() -> bool:
+        nonlocal read
+        try:
+            while piece := os.read(reader, 1 << 16):
+                read += piece
+        except BlockingIOError:
+            pass
+        return (
+            value(port, "milepost_log_lines_total", log="access")
+            + value(port, "milepost_log_dropped_total", log="access")
+            == sent
+        )
+
+    assert until(all_told)
+    os.close(reader)
+    assert read.count(b"\n") == value(port, "milepost_log_lines_total", log="access")
+    assert until(lambda: value(port, "milepost_log_waiting_bytes", log="access") == 0)
