@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Ending, Nanos, PhaseHistograms, Spans};
 
-pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable, listed_id};
 pub use exposition::{Exposition, MetricKind, MetricValue, MetricWriter};
 pub use logs::{LOG_NAMES, LogFigures, LogSnapshot, LogStats};
 pub use requests::{KnownMethod, RequestCounters, RequestLabels, RequestSeries};
+pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable, listed_id};
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
 };
