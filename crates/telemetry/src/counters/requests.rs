@@ -169,19 +169,25 @@ impl RequestCounters {
 
     /// Adds all series to those of the same labels.
     pub(super) fn add_to(&self, sum: &mut Vec<RequestSeries>) {
-        for (key, series) in self.keys.iter().zip(&self.series) {
-            let counts = || {
-                series
-                    .counts
-                    .iter()
-                    .map(|count| count.load(Ordering::Relaxed))
-            };
+        for (key, series) in self.keys[..SERIES_LEN].iter().zip(&self.series) {
             let key = key.load(Ordering::Relaxed);
-            if counts().all(|count| count == 0) {
-                continue;
+            // Places are taken in their order: a scrape of many routes does not read the memory of those behind.
+            if key == 0 {
+                return;
             }
-            let ours = series_of(sum, (key != 0).then(|| RequestLabels::of_key(key)));
-            ours.add(series.sum.load(Ordering::Relaxed), counts());
+            series.add_to(sum, Some(RequestLabels::of_key(key)));
+        }
+        self.series[SERIES_LEN].add_to(sum, None);
+    }
+}
+
+impl SeriesCounters {
+    fn add_to(&self, sum: &mut Vec<RequestSeries>, labels: Option<RequestLabels>) {
+        let counts = self.counts.each_ref();
+        let counts = counts.map(|count| count.load(Ordering::Relaxed));
+        // A place that was taken a moment ago has none yet.
+        if counts.iter().any(|count| *count > 0) {
+            series_of(sum, labels).add(self.sum.load(Ordering::Relaxed), counts.into_iter());
         }
     }
 }
