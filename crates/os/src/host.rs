@@ -45,6 +45,29 @@ pub fn some_pressure(text: &str, name: &str) -> Option<f64> {
     value.parse().ok()
 }
 
+/// Of the same file, the time in which tasks waited: `some` of them, or all that could have run (`full`); microseconds.
+pub fn pressure_total_us(text: &str, line: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|all| all.strip_prefix(line)?.strip_prefix(' '))?;
+    let mut words = line.split_ascii_whitespace();
+    words
+        .find_map(|word| word.strip_prefix("total="))?
+        .parse()
+        .ok()
+}
+
+/// Of `/proc/net/netstat`, whose sections are pairs of lines: `TcpExt: NAME NAME`, `TcpExt: 1 2`.
+pub fn table_number(text: &str, section: &str, name: &str) -> Option<u64> {
+    let of_section = |line: &&str| {
+        let rest = line.strip_prefix(section);
+        rest.is_some_and(|rest| rest.starts_with(':'))
+    };
+    let mut lines = text.lines().filter(of_section);
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split_ascii_whitespace().position(|one| one == name)?;
+    values.split_ascii_whitespace().nth(at)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +84,17 @@ mod tests {
         assert_eq!(some_pressure(pressure, "avg10"), Some(1.5));
         assert_eq!(some_pressure(pressure, "total"), Some(77.0));
         assert_eq!(some_pressure("full avg10=9.00\n", "avg10"), None);
+        assert_eq!(pressure_total_us(pressure, "some"), Some(77));
+        assert_eq!(pressure_total_us(pressure, "full"), Some(1));
+        assert_eq!(pressure_total_us("some avg10=1.50\n", "some"), None);
+    }
+
+    #[test]
+    fn counters_of_the_network() {
+        let text = "TcpExtra: A B\nTcpExtra: 7 8\nTcpExt: A B C\nTcpExt: 1 2 x\n";
+        assert_eq!(table_number(text, "TcpExt", "B"), Some(2));
+        assert_eq!(table_number(text, "TcpExt", "C"), None);
+        assert_eq!(table_number(text, "TcpExt", "D"), None);
+        assert_eq!(table_number("TcpExt: A\n", "TcpExt", "A"), None);
     }
 }

@@ -24,6 +24,7 @@ mod handed;
 mod health;
 mod helper_process;
 mod history;
+mod host_counters;
 mod listener_assignment;
 mod live;
 mod metrics;

@@ -1,6 +1,7 @@
 //! What is measured, as text for scrapers: the counters of all processes that there ever were, and how they are now.
 
-use super::control::status::{AddressStatus, CertificateStatus, State};
+use super::control::status::{AddressStatus, CertificateStatus, HostStatus, State};
+use super::host_counters;
 use config::typed::Config;
 use serde::{Deserialize, Serialize};
 use telemetry::counters::{
@@ -20,6 +21,7 @@ pub(super) struct ServerFacts {
     pub(super) recycled: u64,
     pub(super) addresses: Vec<AddressStatus>,
     pub(super) certificates: Vec<CertificateStatus>,
+    pub(super) host: HostStatus,
 }
 
 /// Routes that have a label of their own: each is in many series, of which a scraper keeps all that it has ever seen.
@@ -70,6 +72,7 @@ pub(super) fn text(facts: &ServerFacts, counted: &StatsSnapshot, form: Expositio
     counted.expose(&mut writer);
     expose_processes(facts, &mut writer);
     expose_addresses(facts, &mut writer);
+    host_counters::expose(&facts.host, &mut writer);
     writer.finish()
 }
 

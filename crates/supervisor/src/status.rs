@@ -1,6 +1,7 @@
 //! The contents of `milepost status`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use rustix::process::Pid;
@@ -11,6 +12,7 @@ use super::control::status::{
     Status, Totals,
 };
 use super::generation::Generation;
+use super::host_counters;
 use super::metrics::{ProcessLine, ServerFacts};
 use super::plan::PlanState;
 use super::process::{self, ChildProcess};
@@ -69,6 +71,7 @@ impl Supervisor<'_> {
                 failure: failure.clone(),
                 age_s: now.saturating_duration_since(*at).as_secs(),
             }),
+            host: host_counters::read(Path::new("/")),
             counters: serde_json::to_value(&counted).unwrap_or_default(),
         }
     }
@@ -186,6 +189,7 @@ impl Supervisor<'_> {
             recycled: self.lifetime.recycled,
             addresses: self.sockets.addresses(),
             certificates: self.certificate_lines(),
+            host: host_counters::read(Path::new("/")),
         }
     }
 

@@ -5,7 +5,8 @@
 use present::{Table, broken, thousands};
 use supervisor::control::Status;
 use supervisor::control::status::{
-    AddressStatus, DriverStatus, LastFault, PoolStatus, ProcessStatus, RunningRequest, Totals,
+    AddressStatus, DriverStatus, HostStatus, LastFault, PoolStatus, ProcessStatus, RunningRequest,
+    Totals,
 };
 use telemetry::counters::{EventLoopFigures, HandshakeTotals};
 
@@ -84,6 +85,9 @@ fn facts(status: &Status) -> String {
         fact("", handshakes(&status.handshakes));
     }
     fact("totals", totals(&status.totals));
+    if let Some(text) = host(&status.host) {
+        fact("host", text);
+    }
     if let Some(steering) = &status.steering {
         fact("steering", steering.clone());
     }
@@ -132,6 +136,35 @@ fn totals(totals: &Totals) -> String {
 }
 
 /// `1,234 full handshakes, 5,678 resumed, 3 failed, 0.21 ms of processor time each`
+/// What of the machine and the control group may slow the server down; `None`: nothing does.
+fn host(host: &HostStatus) -> Option<String> {
+    /// A lower pressure is nothing.
+    const PRESSURE_MIN: f64 = 1.0;
+    let pressed = host.pressure.iter();
+    let pressed = pressed.filter(|one| one.some_percent >= PRESSURE_MIN);
+    let mut parts: Vec<String> = pressed
+        .map(|one| format!("{} pressure {:.0} %", one.resource, one.some_percent))
+        .collect();
+    let throttled = host.throttling.as_ref().map_or(0, |one| one.throttled_us);
+    if throttled > 0 {
+        let secs = throttled as f64 / 1e6;
+        parts.push(format!("throttled by its processor quota for {secs:.1} s"));
+    }
+    if let Some(memory) = &host.memory {
+        let killed = memory.events.get("oom_kill").copied().unwrap_or(0);
+        if killed > 0 {
+            parts.push(format!(
+                "{} killed for lack of memory",
+                plural(killed, "process", "processes")
+            ));
+        }
+        if let Some(max) = memory.bytes_max {
+            parts.push(format!("memory {} of {}", size(memory.bytes), size(max)));
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
 fn handshakes(totals: &HandshakeTotals) -> String {
     let mut parts = vec![
         plural(totals.full, "full handshake", "full handshakes"),

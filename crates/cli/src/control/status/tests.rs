@@ -2,7 +2,9 @@
 
 use config::failure::Failure;
 use ipc::ManagedCertificate;
-use supervisor::control::status::{CertificateStatus, GenerationStatus, State};
+use supervisor::control::status::{
+    CertificateStatus, GenerationStatus, GroupMemory, GroupThrottling, PressureStatus, State,
+};
 use telemetry::counters::{EventLoopFigures, HandshakeTotals};
 
 use super::*;
@@ -121,6 +123,7 @@ fn status() -> Status {
         age_s: 59,
     };
     Status {
+        host: HostStatus::default(),
         pid: 4242,
         version: "0.1.0".to_owned(),
         python: Some("CPython 3.11.7 (GIL)".to_owned()),
@@ -413,4 +416,30 @@ fn shows_how_automatic_certificates_stand() {
         "blog.example  acme-v02.api.lets…          -        2m 0s         2",
     ];
     assert_eq!(shown, expect);
+}
+
+#[test]
+fn says_what_of_the_machine_slows_it_down() {
+    assert_eq!(host(&HostStatus::default()), None);
+    let pressure = |resource: &str, some_percent| PressureStatus {
+        resource: resource.to_owned(),
+        some_percent,
+        ..PressureStatus::default()
+    };
+    let found = host(&HostStatus {
+        pressure: vec![pressure("cpu", 12.4), pressure("io", 0.4)],
+        throttling: Some(GroupThrottling {
+            throttled_us: 3_240_000,
+            ..GroupThrottling::default()
+        }),
+        memory: Some(GroupMemory {
+            bytes: 3 << 20,
+            bytes_max: Some(8 << 20),
+            events: [("oom_kill".to_owned(), 1)].into(),
+        }),
+        ..HostStatus::default()
+    });
+    let expect = "cpu pressure 12 %, throttled by its processor quota for 3.2 s, 1 process killed for \
+                  lack of memory, memory 3.0 MiB of 8.0 MiB";
+    assert_eq!(found.expect("facts"), expect);
 }
