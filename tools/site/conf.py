@@ -32,6 +32,7 @@ NAVIGATION = {
         "docs/guide/live-page",
         "docs/guide/report",
         "docs/guide/whatif",
+        "docs/guide/tune",
     ],
     "Pools and limits": ["docs/guide/pools", "docs/control", "docs/guide/limits-and-timeouts"],
     "Proxies": ["docs/balancing"],

@@ -16,7 +16,7 @@ use config::options_table::{
 
 use crate::message::Message;
 use crate::{
-    bench, control, convert, doctor, help, init, report, top, trust, usage_errors, whatif,
+    bench, control, convert, doctor, help, init, report, top, trust, tune, usage_errors, whatif,
 };
 
 /// The package's version.
@@ -100,6 +100,7 @@ pub(crate) fn command(purpose: Purpose) -> Command {
         .subcommand(report::command())
         .subcommand(whatif::command())
         .subcommand(bench::command(purpose))
+        .subcommand(tune::command())
         .subcommand(
             Command::new("completions")
                 .about("Print the completions of a shell")

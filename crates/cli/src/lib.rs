@@ -32,6 +32,7 @@ mod serve;
 mod template;
 mod top;
 mod trust;
+mod tune;
 mod usage_errors;
 mod whatif;
 
@@ -87,6 +88,7 @@ fn dispatch(matches: &ArgMatches, host: Option<&dyn AppHost>) -> i32 {
         Some(("report", matches)) => report::run(matches),
         Some(("whatif", matches)) => whatif::run(matches),
         Some(("bench", matches)) => bench::run(matches),
+        Some(("tune", matches)) => tune::run(matches, host),
         Some(("trust", matches)) => trust::run(matches),
         Some(("init", matches)) => init::run(matches, host),
         Some(("completions", matches)) => completions(matches),

@@ -327,7 +327,7 @@ mod tests {
     fn names_what_was_probably_meant() {
         said! { r"
         srve a:b => `srve`: unknown command > did you mean `milepost serve`?
-        zzz => `zzz`: unknown command > the commands are serve, check, doctor, convert, init, trust, stop, reload, reopen, upgrade, scale, status, top, report, whatif, bench, completions, reference, help, version
+        zzz => `zzz`: unknown command > the commands are serve, check, doctor, convert, init, trust, stop, reload, reopen, upgrade, scale, status, top, report, whatif, bench, tune, completions, reference, help, version
         serve --acept-batch 3 => `--acept-batch`: unknown flag > did you mean `--accept-batch`?
         serve --max-conections=3 => `--max-conections`: unknown flag > did you mean `--max-connections`?
         status --watch => `--watch`: unknown flag > `milepost status --help` lists all flags

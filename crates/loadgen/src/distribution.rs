@@ -159,6 +159,12 @@ impl From<&Distribution> for Summary {
 }
 
 impl Summary {
+    /// A percentile, 0 to 100, however few values lie beyond it; 0 without any value.
+    pub fn percentile_us(&self, percent: f64) -> f64 {
+        let histogram = self.histogram().filter(|all| !all.is_empty());
+        histogram.map_or(0.0, |all| all.value_at_percentile(percent) as f64 / 1e3)
+    }
+
     /// The stored histogram, in nanoseconds; `None`: the file holds none that can be read.
     pub(crate) fn histogram(&self) -> Option<Histogram<u64>> {
         use hdrhistogram::serialization::Deserializer;

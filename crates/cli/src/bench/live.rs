@@ -17,14 +17,14 @@ use crate::progress::ProgressScreen;
 
 /// Whether somebody has asked for the end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stop(Arc<AtomicBool>);
+pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Listens for signals from now on.
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn listen() -> io::Result<Stop> {
+    pub(crate) fn listen() -> io::Result<Stop> {
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM] {
             // The order matters: the second signal finds what the first one has set.
@@ -36,7 +36,7 @@ impl Stop {
         Ok(stop)
     }
 
-    pub(super) fn is_asked_for(&self) -> bool {
+    pub(crate) fn is_asked_for(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -20,7 +20,10 @@ use clap::{ArgMatches, Command};
 
 use crate::command::Purpose;
 
+pub(crate) use live::Stop;
 pub(crate) use reference::page;
+pub(crate) use replay::Disk;
+pub(crate) use runs::{message as fault_message, watched};
 
 const ABOUT: &str = "Load an HTTP server and measure what it does";
 

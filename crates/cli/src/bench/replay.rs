@@ -16,8 +16,8 @@ use telemetry::{Nanos, Pattern};
 use crate::message::Message;
 
 /// The disk, and the form of logs that have one of their own.
-pub(super) struct Disk {
-    pub(super) pattern: Option<Pattern>,
+pub(crate) struct Disk {
+    pub(crate) pattern: Option<Pattern>,
 }
 
 impl Files for Disk {

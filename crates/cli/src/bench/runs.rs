@@ -207,7 +207,7 @@ impl Bench<'_> {
 }
 
 /// Makes a run that says how it goes, unless nobody wants to know.
-pub(super) fn watched(
+pub(crate) fn watched(
     plan: &Plan,
     name: String,
     stop: &Stop,
@@ -231,7 +231,7 @@ fn interrupted(outcome: &Outcome) -> Remark {
 }
 
 /// As it is printed.
-pub(super) fn message(fault: &Fault) -> Message {
+pub(crate) fn message(fault: &Fault) -> Message {
     Message::from_text(&fault.text).with_hint_maybe(fault.hint.clone())
 }
 

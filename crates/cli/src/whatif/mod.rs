@@ -17,6 +17,7 @@ mod remarks;
 mod routes;
 mod synthetic;
 mod table;
+pub(crate) mod tuning;
 
 use std::fs;
 use std::sync::Arc;

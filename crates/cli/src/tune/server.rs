@@ -1,0 +1,349 @@
+//! The server that is tuned: a child of this command in a folder of its own, on a unix socket there.
+//!
+//! Takes what is served and a size, gives a server that answers. Ends it, and removes the folder. Never speaks to
+//! another server.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ipc::HANDOVER;
+use loadgen::plan::Request;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::file::ServedApp;
+use crate::environment::cause;
+use crate::host::AppHost;
+use crate::message::Message;
+
+/// How long a server may need to answer its first request.
+const START_MAX: Duration = Duration::from_secs(120);
+/// How long it may need to end.
+const END_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// What is kept of the server's own messages.
+const OUTPUT_BYTES_MAX: usize = 8 << 10;
+
+/// A folder of this command alone.
+#[derive(Debug)]
+pub(super) struct WorkFolder(PathBuf);
+
+impl WorkFolder {
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn new() -> Result<WorkFolder, Message> {
+        let name = format!("milepost-tune-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // Of this user alone, and never one that was there before.
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| Message::new(&format!("`{}`", path.display()), cause(&error)))?;
+        Ok(WorkFolder(path))
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        // What cannot be removed is in the folder for temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How large a server is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StartSize {
+    pub(super) processes: usize,
+    /// `None`: an event loop has no number of them; of threads, the default.
+    pub(super) threads: Option<usize>,
+}
+
+/// A server that runs. It ends with this value.
+#[derive(Debug)]
+pub(super) struct OwnServer {
+    child: Child,
+    pub(super) socket: PathBuf,
+    pub(super) access_log: PathBuf,
+    output: PathBuf,
+}
+
+/// What a request was answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FirstAnswer(pub(super) u16);
+
+impl OwnServer {
+    /// Starts it and waits until it answers a request.
+    ///
+    /// # Errors
+    /// It does not start: with what it says itself. Or it does not answer.
+    pub(super) fn start(
+        app: &ServedApp,
+        size: StartSize,
+        folder: &WorkFolder,
+        host: Option<&dyn AppHost>,
+        first: &Request,
+    ) -> Result<OwnServer, Message> {
+        let [socket, access_log, output] = ["socket", "access.log", "output"].map(|name| {
+            let path = folder.file(name);
+            // Of the server before.
+            let _ = fs::remove_file(&path);
+            path
+        });
+        let mut command = command(host);
+        command.args(arguments(app, size, folder));
+        for name in hidden_variables(std::env::vars_os().map(|(name, _)| name)) {
+            command.env_remove(name);
+        }
+        let opened = File::create(&output).and_then(|file| Ok((file.try_clone()?, file)));
+        let (errors, file) = opened.map_err(|error| fault(&error))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(errors)
+            .spawn()
+            .map_err(|error| fault(&error))?;
+        let mut server = OwnServer {
+            child,
+            socket,
+            access_log,
+            output,
+        };
+        server.wait_until_ready(app, first)?;
+        Ok(server)
+    }
+
+    /// The supervisor.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What a request is answered with, whose bytes say that the connection ends with it.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(super) fn ask(&self, request: &[u8]) -> io::Result<FirstAnswer> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        stream.write_all(request)?;
+        let mut bytes = [0; 12];
+        stream.read_exact(&mut bytes)?;
+        let status = std::str::from_utf8(&bytes[9..]).ok();
+        let status = status.and_then(|text| text.parse().ok());
+        // The rest is read, so that the server does not log a client that left.
+        let _ = io::copy(&mut stream.take(64 << 20), &mut io::sink());
+        status
+            .map(FirstAnswer)
+            .ok_or_else(|| io::Error::other("the answer has no status"))
+    }
+
+    /// Ends it, so that its log is whole.
+    pub(super) fn end(mut self) {
+        self.stop();
+    }
+
+    fn wait_until_ready(&mut self, app: &ServedApp, first: &Request) -> Result<(), Message> {
+        let began = Instant::now();
+        loop {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                let text = "the server does not start";
+                return Err(Message::new(&app.name(), text).with_detail(self.said(app)));
+            }
+            match self.ask(&first.last_bytes) {
+                Ok(_) => return Ok(()),
+                Err(error) if began.elapsed() > START_MAX => {
+                    let text = format!(
+                        "the server does not answer `{}` within {} s: {}",
+                        first.name,
+                        START_MAX.as_secs(),
+                        cause(&error)
+                    );
+                    return Err(Message::new(&app.name(), text).with_detail(self.said(app)));
+                }
+                Err(_) => thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// The end of what the server has said, by the names that the user knows.
+    pub(super) fn said(&self, app: &ServedApp) -> String {
+        let bytes = fs::read(&self.output).unwrap_or_default();
+        let from = bytes.len().saturating_sub(OUTPUT_BYTES_MAX);
+        let text = String::from_utf8_lossy(&bytes[from..]).into_owned();
+        let mut text = app.with_own_names(&text);
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text
+    }
+
+    fn stop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It is a child that was not waited for: the id is nobody else's.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let began = Instant::now();
+        while began.elapsed() < END_MAX {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn fault(error: &io::Error) -> Message {
+    Message::new("the server", format!("cannot be started: {}", cause(error)))
+}
+
+/// The program that this command is of, without its arguments.
+fn command(host: Option<&dyn AppHost>) -> Command {
+    let words = match host {
+        // What stands before the name of this command is how Python runs it.
+        Some(host) => program(host.command()),
+        None => Vec::new(),
+    };
+    match words.split_first() {
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest);
+            command
+        }
+        None => Command::new(std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into())),
+    }
+}
+
+fn program(words: Vec<OsString>) -> Vec<OsString> {
+    let is_other = |word: &OsString| word != OsStr::new("tune");
+    words.into_iter().take_while(is_other).collect()
+}
+
+fn arguments(app: &ServedApp, size: StartSize, folder: &WorkFolder) -> Vec<OsString> {
+    let with = |flag: &str, value: &dyn AsRef<OsStr>| {
+        let mut word = OsString::from(format!("--{flag}="));
+        word.push(value.as_ref());
+        word
+    };
+    let of = |path: &Path, prefix: &str| {
+        let mut word = OsString::from(prefix);
+        word.push(path);
+        word
+    };
+    let mut words = vec![OsString::from("serve")];
+    words.extend(app.words());
+    words.extend([
+        with("bind", &of(&folder.file("socket"), "unix:")),
+        with("access-log", &folder.file("access.log")),
+        with("access-log-format", &"phases"),
+        with("control", &"off"),
+        // Requests that are still there when it ends say nothing more.
+        with("drain-timeout", &"10s"),
+        with("processes", &size.processes.to_string()),
+    ]);
+    words.extend(
+        size.threads
+            .map(|threads| with("threads", &threads.to_string())),
+    );
+    words
+}
+
+/// Variables that would make the server another one: an address, a handover, a socket of systemd.
+fn hidden_variables(names: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    const OTHERS: [&str; 8] = [
+        HANDOVER,
+        "PORT",
+        "WEB_CONCURRENCY",
+        "GUNICORN_CMD_ARGS",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+    ];
+    let is_hidden = |name: &OsString| {
+        let Some(name) = name.to_str() else {
+            return false;
+        };
+        let setting = name.strip_prefix("MILEPOST_").map(str::to_lowercase);
+        OTHERS.contains(&name) || setting.is_some_and(|key| super::file::is_of_the_public(&key))
+    };
+    names.filter(is_hidden).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(words: &[OsString]) -> Vec<&str> {
+        words.iter().filter_map(|word| word.to_str()).collect()
+    }
+
+    #[test]
+    fn is_started_as_this_command_was() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let found = program(words("/usr/bin/python -X dev -m milepost tune shop:app /"));
+        assert_eq!(
+            texts(&found).join(" "),
+            "/usr/bin/python -X dev -m milepost"
+        );
+    }
+
+    #[test]
+    fn listens_on_its_own_socket_alone() {
+        let folder = WorkFolder::new().expect("a folder");
+        let size = StartSize {
+            processes: 2,
+            threads: Some(8),
+        };
+        let app = ServedApp::App("shop:app".to_owned());
+        let words = arguments(&app, size, &folder);
+        let found = texts(&words).join(" ");
+        let path = folder.file("socket");
+        assert!(found.starts_with("serve shop:app --bind=unix:"), "{found}");
+        assert!(found.contains(&path.display().to_string()));
+        assert!(found.ends_with("--processes=2 --threads=8"), "{found}");
+        let size = StartSize {
+            threads: None,
+            ..size
+        };
+        let words = arguments(&app, size, &folder);
+        assert!(texts(&words).join(" ").ends_with("--processes=2"));
+        let path = folder.0.clone();
+        drop(folder);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn takes_no_address_from_the_environment() {
+        let names = [
+            "PATH",
+            "MILEPOST_BIND",
+            "MILEPOST_QUEUE_TIMEOUT",
+            "MILEPOST_ADMIN_BIND",
+            "NOTIFY_SOCKET",
+            "DJANGO_SETTINGS_MODULE",
+        ];
+        let found = hidden_variables(names.into_iter().map(OsString::from));
+        let expect = ["MILEPOST_BIND", "MILEPOST_ADMIN_BIND", "NOTIFY_SOCKET"];
+        assert_eq!(texts(&found), expect);
+    }
+}
