@@ -204,14 +204,14 @@ pub(super) fn options(matches: &ArgMatches) -> Result<TuneOptions, Vec<Message>>
         is_forced: matches.get_flag("force"),
         fields,
     };
-    check(&mut options, matches, &mut faults);
+    check(&mut options, &mut faults);
     match faults.is_empty() {
         true => Ok(options),
         false => Err(faults),
     }
 }
 
-fn check(options: &mut TuneOptions, matches: &ArgMatches, faults: &mut Vec<Message>) {
+fn check(options: &mut TuneOptions, faults: &mut Vec<Message>) {
     for path in options.paths.iter().filter(|path| !path.starts_with('/')) {
         let what = format!("`{path}`");
         let message = match path.contains("://") || path.contains(':') {
@@ -224,10 +224,6 @@ fn check(options: &mut TuneOptions, matches: &ArgMatches, faults: &mut Vec<Messa
     if options.log.is_some() && !options.paths.is_empty() {
         let text = "exclude each other: the GETs are those of the log, or the named ones";
         faults.push(Message::new("`--from-log` and PATH", text));
-    }
-    if options.rate.is_some() && matches.contains_id("clients") {
-        let text = "exclude each other: with a rate, no capacity is measured";
-        faults.push(Message::new("`--rate` and `--clients`", text));
     }
     if options.paths.is_empty() {
         options.paths.push("/".to_owned());
@@ -317,21 +313,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let text = said(&[
-            "shop:app",
-            "/",
-            "--from-log",
-            "a.log",
-            "--rate",
-            "5",
-            "--clients",
-            "3",
-        ]);
-        assert_eq!(
-            text.expect_err("faults")
-                .matches("exclude each other")
-                .count(),
-            2
-        );
+        let text = said(&["shop:app", "/", "--from-log", "a.log"]).expect_err("a fault");
+        assert!(text.contains("exclude each other"), "{text}");
     }
 }
