@@ -316,6 +316,12 @@ class Settings(TypedDict, total=False):
     """Compression of old log files: gzip or off."""
     request_id_header: Text
     """Header for the request id, such as X-Request-Id, or off."""
+    traces: Text
+    """Traces: off, ids, otel or the URL of a collector."""
+    traces_sample: Text
+    """Share of the traces to record that begin at this server."""
+    traces_parents: Literal["all", "trusted"]
+    """Clients whose traces are continued: all or trusted."""
     server_header: Text
     """Server header of responses that have none, or off."""
     server_timing: bool

@@ -28,6 +28,7 @@ NAVIGATION = {
         "docs/guide/logs-and-phases",
         "docs/guide/logs",
         "docs/guide/metrics",
+        "docs/guide/traces",
         "docs/guide/top",
         "docs/guide/live-page",
         "docs/guide/report",

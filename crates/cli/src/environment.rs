@@ -11,7 +11,7 @@ use std::thread::available_parallelism;
 
 use clap::ArgMatches;
 use config::options_table::ENVIRONMENT_PREFIX;
-use config::sources::OTHERS_VARIABLES;
+use config::sources::{OTEL_PREFIX, OTHERS_VARIABLES};
 use config::{FlagText, GUNICORN_FLAGS, Machine, Sources, TomlText, Understood, understand};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity};
@@ -179,8 +179,11 @@ pub(crate) fn raise_open_files(needed: u64) {
 
 fn environment() -> Result<std::collections::BTreeMap<String, String>, Message> {
     let ours = std::env::vars_os().filter_map(|(name, value)| {
+        // Those of OpenTelemetry are for all programs: what is wrong with one is no reason not to start.
+        let is_text = value.to_str().is_some();
         let is_read = |name: &String| {
             name.starts_with(ENVIRONMENT_PREFIX)
+                || (name.starts_with(OTEL_PREFIX) && is_text)
                 || OTHERS_VARIABLES.iter().any(|(other, _)| other == name)
         };
         // Other variables may hold anything; only the value of one that is read has to be text.

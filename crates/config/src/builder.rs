@@ -19,6 +19,7 @@ use super::parse::pools::{NAME_BYTES_MAX, PoolRuleTable, PoolTable};
 use super::parse::routes::RouteTable;
 use super::parse::rules::ErrorPageTable;
 use super::parse::tls::TlsTable;
+use super::parse::traces::{OtelVariables, TracesText};
 use super::parse::upstreams::{ProxyEntry, UpstreamTable, table_of};
 use super::parse::{Hint, did_you_mean, value};
 use super::reading::{SettingReading, SettingText, SettingValue};
@@ -54,6 +55,9 @@ pub(super) struct Draft {
     /// Of error logs that name none.
     pub error_level: Level,
     pub cpus: Cpus,
+    pub traces: TracesText,
+    /// What the variables of OpenTelemetry say.
+    pub otel: OtelVariables,
     pub domains: Vec<Placed<String>>,
     pub acme: AcmeDraft,
     pub binds: Vec<Placed<BindText>>,

@@ -118,6 +118,7 @@ pub(super) fn finish(draft: &Draft, machine: &Machine<'_>) -> Checked {
     check.log_files(draft);
     check.rotation(draft, &config.logs);
     check.request_ids(&config);
+    check.traces(draft, &mut config.traces);
     check.spool_dir(draft);
     check.connections(&mut config);
     let Check {

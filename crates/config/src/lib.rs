@@ -32,6 +32,7 @@ pub use sources::{FlagText, Sources, TomlText};
 pub use telemetry::nearest;
 
 use builder::Draft;
+use parse::traces::OtelVariables;
 
 /// A good configuration and what is worth saying about it.
 #[derive(Clone, Debug)]
@@ -143,6 +144,7 @@ fn draft_of(sources: &Sources) -> (Draft, Vec<ConfigFault>) {
         draft.take(reading, &mut faults);
     }
     draft.expand_proxies();
+    draft.otel = OtelVariables::read(&sources.environment);
     (draft, faults)
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod rates;
 pub(crate) mod routes;
 pub(crate) mod rules;
 pub(crate) mod tls;
+pub(crate) mod traces;
 pub(crate) mod upstreams;
 pub(crate) mod value;
 

@@ -13,13 +13,16 @@ use crate::options_table::known_flag;
 pub const OTHERS_VARIABLES: [(&str, &str); 2] =
     [("PORT", "bind"), ("WEB_CONCURRENCY", "processes")];
 
+/// What variables of OpenTelemetry begin with; they count where traces are on.
+pub const OTEL_PREFIX: &str = "OTEL_";
+
 /// Everything written, for [`super::load`]. As JSON it goes to other processes of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
     /// The configuration file, if there is one.
     pub toml: Option<TomlText>,
-    /// Environment variables; those that neither begin with `MILEPOST_` nor are among [`OTHERS_VARIABLES`] are
-    /// ignored.
+    /// Environment variables; those that begin neither with `MILEPOST_` nor with [`OTEL_PREFIX`], and are not
+    /// among [`OTHERS_VARIABLES`], are ignored.
     pub environment: BTreeMap<String, String>,
     /// Flags in `GUNICORN_CMD_ARGS`.
     #[serde(default, deserialize_with = "known_flags")]

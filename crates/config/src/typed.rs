@@ -35,6 +35,7 @@ mod processes;
 mod proxies;
 mod routes;
 mod tls;
+mod traces;
 mod upstreams;
 
 use std::net::SocketAddr;
@@ -70,6 +71,7 @@ pub use tls::{
     ClientAuth, ClientDemand, Hsts, HttpsRedirect, KeyPassword, Tls, TlsFile, TlsIdentity,
     TlsVersion, UnknownName,
 };
+pub use traces::{TraceExport, TraceParents, TraceShare, Traces};
 pub use upstreams::{
     Balance, ClientIdentity, HashKey, HealthCheck, ServerAddress, Upstream, UpstreamProtocol,
     UpstreamServer, UpstreamTls,
@@ -131,6 +133,8 @@ defaults! {
         pub logs: Logs,
         /// Where request ids come from.
         pub request_ids: RequestIds,
+        /// Traces that requests belong to.
+        pub traces: Traces,
         /// File that holds the process id while the server runs.
         pub pid_file: Option<PathBuf>,
         /// Where the state of the server can be asked for.

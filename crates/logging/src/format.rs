@@ -80,8 +80,8 @@ pub(super) fn error(out: &mut Vec<u8>, level: Level, at: SystemTime, text: &str,
     out.push(b'\n');
 }
 
-/// Writes an error line as one JSON object, whatever lines its text has: `time`, `level`, `id` where the text names
-/// that of its exchange (`[id ...]`), and `message`.
+/// Writes an error line as one JSON object, whatever lines its text has: `time`, `level`, `id` and `trace_id` where the
+/// text names those of its exchange (`[id ... trace ...]`), and `message`.
 pub(super) fn error_json(out: &mut Vec<u8>, level: Level, at_ns: u64, text: &str, form: ErrorForm) {
     #[derive(serde::Serialize)]
     struct ErrorEvent<'t> {
@@ -89,6 +89,8 @@ pub(super) fn error_json(out: &mut Vec<u8>, level: Level, at_ns: u64, text: &str
         level: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<&'t str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        trace_id: Option<&'t str>,
         message: &'t str,
     }
     if form == ErrorForm::Journal {
@@ -96,10 +98,12 @@ pub(super) fn error_json(out: &mut Vec<u8>, level: Level, at_ns: u64, text: &str
     }
     let mut time = Vec::new();
     telemetry::push_time(at_ns, &mut time);
+    let ids = ids(text);
     let event = ErrorEvent {
         time: &String::from_utf8_lossy(&time),
         level: name(level),
-        id: id(text),
+        id: ids.map(|(id, _)| id),
+        trace_id: ids.and_then(|(_, trace)| trace),
         message: text.trim_end(),
     };
     let written = serde_json::to_writer(&mut *out, &event);
@@ -110,11 +114,15 @@ pub(super) fn error_json(out: &mut Vec<u8>, level: Level, at_ns: u64, text: &str
     out.push(b'\n');
 }
 
-/// The id of the exchange that a text is about. What stands in later lines is the application's.
-fn id(text: &str) -> Option<&str> {
+/// The id of the exchange that a text is about, and that of its trace. What stands in later lines is the application's.
+fn ids(text: &str) -> Option<(&str, Option<&str>)> {
     let (_, after) = text.lines().next()?.split_once("[id ")?;
-    let (id, _) = after.split_once(']')?;
-    Some(id)
+    let (ids, _) = after.split_once(']')?;
+    // No id has a space.
+    Some(match ids.split_once(" trace ") {
+        Some((id, trace)) => (id, Some(trace)),
+        None => (ids, None),
+    })
 }
 
 fn name(level: Level) -> &'static str {
@@ -151,7 +159,7 @@ mod tests {
     #[test]
     fn an_event_of_json_is_one_line_with_the_id_of_its_exchange() {
         let mut out = Vec::new();
-        let text = "GET /a [id 0a1b]: application: Traceback:\n  \"x\" [id 2]\n";
+        let text = "GET /a [id 0a1b trace c2]: application: Traceback:\n  \"x\" [id 2]\n";
         let at_ns = 971_186_136_123_000_000;
         error_json(&mut out, Level::Error, at_ns, text, ErrorForm::Text);
         error_json(
@@ -164,8 +172,8 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             concat!(
-                r#"{"time":"2000-10-10T13:55:36.123000+00:00","level":"error","id":"0a1b","#,
-                r#""message":"GET /a [id 0a1b]: application: Traceback:\n  \"x\" [id 2]"}"#,
+                r#"{"time":"2000-10-10T13:55:36.123000+00:00","level":"error","id":"0a1b","trace_id":"c2","#,
+                r#""message":"GET /a [id 0a1b trace c2]: application: Traceback:\n  \"x\" [id 2]"}"#,
                 "\n<6>",
                 r#"{"time":"2000-10-10T13:55:36.123000+00:00","level":"info","message":"up\n[id 3]"}"#,
                 "\n"

@@ -27,13 +27,13 @@ use http::{BasicCredentials, HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
 use telemetry::{
-    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Spans, Stamp, StreamFacts, UpstreamFacts,
-    WebSocketFacts,
+    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Sampler, Spans, Stamp, StreamFacts,
+    TraceContext, TraceParent, UpstreamFacts, WebSocketFacts, made_number,
 };
 
 use crate::blocking_pool::BlockingPool;
 use crate::sync::invariant;
-use config::typed::RequestIds;
+use config::typed::{RequestIds, TraceParents, TraceShare, Traces};
 use ipc::history::HistoryWriter;
 use ipc::stats::Stats;
 use telemetry::counters::{KnownMethod, RequestLabels};
@@ -42,6 +42,10 @@ use telemetry::history::{HeldRequest, HeldRun};
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
 /// they last 285 years.
 const COUNT_BITS: u32 = 53;
+/// The header that says which trace a request belongs to (W3C Trace Context).
+pub const TRACEPARENT: &[u8] = b"traceparent";
+/// What vendors add to it.
+pub const TRACESTATE: &[u8] = b"tracestate";
 /// Longest id that a client may give.
 const GIVEN_BYTES_MAX: usize = 128;
 /// Bytes of a refused head that the log shows at most.
@@ -154,6 +158,13 @@ impl Exchange {
         name(self.record.id, self.head())
     }
 
+    /// Its place in a trace, where it has one: its application and its upstream get that in `traceparent`. What vendors
+    /// said in `tracestate` goes with it if the trace is continued.
+    pub fn trace(&self) -> Option<&TraceContext> {
+        let trace = self.record.id.trace();
+        trace.is_known().then_some(trace)
+    }
+
     /// The text of its id.
     pub fn request_id(&self) -> IdText<'_> {
         self.record.id.text(self.head())
@@ -224,10 +235,17 @@ impl std::fmt::Display for ExchangeName {
 
 /// As `Exchange::name`, for one that has not become an exchange.
 pub(crate) fn name(id: Id, head: HeadView<'_>) -> String {
-    let id = id.text(head);
+    let (trace, id) = (id.trace, id.text(head));
     let target = &head.target()[..path_bytes(head.target())];
     let [method, target, id] = [head.method(), target, &*id].map(String::from_utf8_lossy);
-    format!("{method} {target} [id {id}]")
+    match trace.is_known() {
+        false => format!("{method} {target} [id {id}]"),
+        true => {
+            let trace = trace.trace_id();
+            let trace = String::from_utf8_lossy(&trace);
+            format!("{method} {target} [id {id} trace {trace}]")
+        }
+    }
 }
 
 fn path_bytes(target: &[u8]) -> usize {
@@ -379,6 +397,8 @@ pub struct Id {
     seed: u64,
     /// Which field of the head holds the id that a trusted client gave.
     field: Option<u16>,
+    /// Its place in a trace.
+    trace: TraceContext,
 }
 
 /// The text of an id: visible ASCII, at most 128 bytes.
@@ -394,20 +414,38 @@ pub enum IdText<'a> {
 pub(crate) struct Ids {
     header: Option<String>,
     seed: u64,
+    traces: Option<Tracing>,
+}
+
+/// How exchanges get their places in traces.
+struct Tracing {
+    seeds: [u64; 2],
+    sampler: Sampler,
+    parents: TraceParents,
 }
 
 /// The numbers of one driver.
 pub(crate) struct Numbers(Cell<u64>);
 
 impl Ids {
-    pub(crate) fn new(config: &RequestIds) -> Self {
+    pub(crate) fn new(config: &RequestIds, traces: &Traces) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ns = now.map_or(0, |now| now.as_nanos());
+        // Differs from process to process and from start to start: of the kernel's random bytes, which the
+        // keys of the hash are, and of the time.
+        let random = RandomState::new();
+        let seed = |number: u8| random.hash_one((std::process::id(), now_ns, number));
         Self {
             header: config.header.clone(),
-            // Differs from process to process and from start to start: of the kernel's random bytes, which the
-            // keys of the hash are, and of the time.
-            seed: RandomState::new().hash_one((std::process::id(), now_ns)),
+            seed: seed(0),
+            traces: traces.has_ids.then(|| Tracing {
+                seeds: [seed(1), seed(2)],
+                sampler: match traces.share {
+                    TraceShare::ParentBased(share) => Sampler::new(share, true),
+                    TraceShare::Ratio(share) => Sampler::new(share, false),
+                },
+                parents: traces.parents,
+            }),
         }
     }
 
@@ -416,15 +454,47 @@ impl Ids {
         self.seed
     }
 
-    /// The id of the exchange with this number; `head` is that of a client whose ids count.
-    pub(crate) fn id(&self, number: u64, head: Option<HeadView<'_>>) -> Id {
+    /// The id of the exchange with this number; the ids of a trusted client count.
+    pub(crate) fn id(&self, number: u64, head: HeadView<'_>, is_trusted: bool) -> Id {
         // Only an index: the id stays a plain value that is copied with its record, and each reader has the head.
-        let field = head.zip(self.header.as_deref());
-        let field = field.and_then(|(head, header)| field_of_id(head, header));
+        let header = self.header.as_deref().filter(|_| is_trusted);
+        let field = header.and_then(|header| field_of_id(head, header));
+        let traces = self.traces.as_ref();
         Id {
             field,
+            trace: traces.map_or_else(TraceContext::default, |traces| {
+                traces.context(self.seed, number, head, is_trusted)
+            }),
             ..Id::made(self.seed, number)
         }
+    }
+}
+
+impl Tracing {
+    /// The span is called as the exchange is, unless a client gave that an id.
+    fn context(
+        &self,
+        seed: u64,
+        number: u64,
+        head: HeadView<'_>,
+        is_trusted: bool,
+    ) -> TraceContext {
+        let counts = head.is_complete() && (is_trusted || self.parents == TraceParents::All);
+        let parent = counts.then(|| trace_parent(head)).flatten();
+        let made = || self.seeds.map(|seed| made_number(seed, number));
+        TraceContext::new(parent, made, made_number(seed, number), &self.sampler)
+    }
+}
+
+/// What the head says of its trace. A field that is repeated says nothing (W3C Trace Context section 3.2).
+fn trace_parent(head: HeadView<'_>) -> Option<TraceParent> {
+    let named = |(name, _): &(&[u8], &[u8])| {
+        name.len() == TRACEPARENT.len() && name.eq_ignore_ascii_case(TRACEPARENT)
+    };
+    let mut found = head.headers().filter(named);
+    match (found.next(), found.next()) {
+        (Some((_, value)), None) => TraceParent::parse(value),
+        _ => None,
     }
 }
 
@@ -447,12 +517,18 @@ impl Id {
             number,
             seed,
             field: None,
+            trace: TraceContext::default(),
         }
     }
 
     /// Number of the exchange, unique in its process.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Its place in a trace.
+    pub fn trace(&self) -> &TraceContext {
+        &self.trace
     }
 
     /// What the client called it, if that counts. `head` is its own.
@@ -542,6 +618,8 @@ impl Recorder {
         let Some(pen) = &self.pen else { return };
         let mut record = Record {
             id: ended.id.number(),
+            trace: ended.id.trace,
+            is_https: ended.is_https,
             phases: ended.phases,
             queued: ended.queued,
             stream: ended.stream,

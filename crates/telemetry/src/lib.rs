@@ -23,6 +23,7 @@ mod text;
 mod time;
 pub mod timing;
 mod tls_record;
+mod trace;
 mod upstream_facts;
 mod websocket_facts;
 
@@ -37,13 +38,15 @@ pub use reading::{
     KnownLoop, KnownQueued, KnownSpans, KnownUpstream, KnownWebSocket, Line, LineForm, Pattern,
     PatternFault, Reader,
 };
-pub use record::{Ending, NO_POOL, Queued, Record, made_id};
+pub use record::{Ending, NO_POOL, Queued, Record, made_id, made_number};
 pub use stream_facts::{ResetBy, StreamFacts};
 pub use text::{
-    Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text, push_time,
+    Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text,
+    push_time,
 };
 pub use time::{Histogram, Nanos, Snapshot, Stamp, now};
 pub use tls_record::TlsRecord;
+pub use trace::{Sampler, TRACEPARENT_BYTES, TraceContext, TraceParent};
 pub use upstream_facts::{UpstreamFacts, UpstreamPhases};
 pub use websocket_facts::WebSocketFacts;
 

@@ -5,7 +5,7 @@
 //! between them are this file. It must not read a clock, count or format, nor know where the bytes go.
 //!
 //! ```text
-//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 13 lengths, u16 ┐┌ upstream ┐┌ the strings, one after another ┐
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 14 lengths, u16 ┐┌ upstream ┐┌ the strings, one after another ┐
 //! ```
 //! Only a record of an exchange that was sent to an upstream has the facts of that.
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
@@ -13,7 +13,7 @@
 use std::num::NonZeroU32;
 
 use crate::upstream_facts::{UPSTREAM_BYTES, UpstreamFacts};
-use crate::{LoopFacts, Nanos, Phases, ResetBy, Stamp, StreamFacts, WebSocketFacts};
+use crate::{LoopFacts, Nanos, Phases, ResetBy, Stamp, StreamFacts, TraceContext, WebSocketFacts};
 
 /// How things stood at a pool when an exchange came to its queue.
 ///
@@ -100,6 +100,10 @@ pub struct Record<'a> {
     pub id: u64,
     /// The id that a trusted client gave; empty: the id is made of `id`.
     pub request_id: &'a [u8],
+    /// Its place in a trace.
+    pub trace: TraceContext,
+    /// The client sees HTTPS.
+    pub is_https: bool,
     /// When it passed each point of its way.
     pub phases: Phases,
     /// What it found at its pool's queue.
@@ -162,6 +166,8 @@ impl Default for Record<'_> {
         Record {
             id: 0,
             request_id: b"",
+            trace: TraceContext::default(),
+            is_https: false,
             phases: Phases::default(),
             queued: Queued::default(),
             stream: StreamFacts::default(),
@@ -194,8 +200,8 @@ impl Default for Record<'_> {
 }
 
 /// Bytes of everything before the strings.
-const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 5 + STRINGS_LEN * 2;
-const STRINGS_LEN: usize = 13;
+const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 6 + STRINGS_LEN * 2;
+const STRINGS_LEN: usize = 14;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
 /// Longer strings are cut: the length field is a `u16`.
@@ -208,7 +214,9 @@ impl<'a> Record<'a> {
     ///
     /// Strings over 64 KiB and a request line over 256 bytes are cut.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let strings = self.strings();
+        let trace = self.trace.is_known().then(|| self.trace.to_bytes());
+        let trace = trace.as_ref().map_or(&[][..], |bytes| bytes);
+        let strings = self.strings(trace);
         let text_bytes: usize = strings.iter().map(|string| string.len()).sum();
         let upstream = self.upstream.is_known().then(|| self.upstream.to_bytes());
         let upstream = upstream.as_ref().map_or(&[][..], |bytes| bytes);
@@ -258,8 +266,8 @@ impl<'a> Record<'a> {
         whole.then(|| (Stamp(fixed.u64()), record_bytes))
     }
 
-    fn strings(&self) -> [&'a [u8]; STRINGS_LEN] {
-        let cut = |string: &'a [u8]| &string[..string.len().min(STRING_BYTES_MAX)];
+    fn strings<'b>(&'b self, trace: &'b [u8]) -> [&'b [u8]; STRINGS_LEN] {
+        let cut = |string: &'b [u8]| &string[..string.len().min(STRING_BYTES_MAX)];
         let line = &self.request_line[..self.request_line.len().min(REQUEST_LINE_BYTES_MAX)];
         [
             cut(self.client),
@@ -275,10 +283,12 @@ impl<'a> Record<'a> {
             cut(self.cause),
             cut(self.request_id),
             cut(self.tls),
+            trace,
         ]
     }
 
     fn take_strings(&mut self, mut fixed: Fixed<'_>, mut text: &'a [u8]) -> Option<()> {
+        let mut trace = &b""[..];
         for string in [
             &mut self.client,
             &mut self.peer,
@@ -293,9 +303,11 @@ impl<'a> Record<'a> {
             &mut self.cause,
             &mut self.request_id,
             &mut self.tls,
+            &mut trace,
         ] {
             (*string, text) = text.split_at_checked(usize::from(fixed.u16()))?;
         }
+        self.trace = TraceContext::from_bytes(trace)?;
         text.is_empty().then_some(())
     }
 
@@ -303,7 +315,7 @@ impl<'a> Record<'a> {
         let mut fixed = [0; FIXED_BYTES];
         let mut at = 0;
         let phases = &self.phases;
-        // At most 13 strings of 64 KiB, so the sum fits.
+        // At most 14 strings of 64 KiB, so the sum fits.
         put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
         for number in [
             phases.arrived.0,
@@ -362,6 +374,7 @@ impl<'a> Record<'a> {
                 reset_by,
                 is_event_stream,
                 self.upstream.attempts,
+                u8::from(self.is_https),
             ],
         );
         for string in strings {
@@ -444,13 +457,27 @@ impl Fixed<'_> {
             },
             ..Record::default()
         };
-        let [from_queue, ending, reset_by, is_event_stream, attempts] = self.take();
+        self.marks(&mut record)?;
+        Some(record)
+    }
+
+    /// The numbers of one byte.
+    fn marks(&mut self, record: &mut Record<'_>) -> Option<()> {
+        let [
+            from_queue,
+            ending,
+            reset_by,
+            is_event_stream,
+            attempts,
+            is_https,
+        ] = self.take();
+        record.is_https = is_https != 0;
         record.upstream.attempts = attempts;
         record.event_loop.is_event_stream = is_event_stream != 0;
         record.queued.from_queue = from_queue != 0;
         record.ending = *Ending::ALL.get(usize::from(ending))?;
         record.stream.reset_by = *ResetBy::ALL.get(usize::from(reset_by))?;
-        Some(record)
+        Some(())
     }
 
     fn u64s<const N: usize>(&mut self) -> [u64; N] {
@@ -485,8 +512,7 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Different numbers of one process never share an id: every step of the mix can be undone. It is no
 /// secret: who knows the seed and an id knows the number.
 pub fn made_id(seed: u64, id: u64) -> [u8; 16] {
-    // The seed comes before the mix: numbers that follow each other have nothing in common after it.
-    let mixed = mix(id ^ seed).to_be_bytes();
+    let mixed = made_number(seed, id).to_be_bytes();
     let mut text = [0; 16];
     for (pair, byte) in text.chunks_exact_mut(2).zip(mixed) {
         pair[0] = HEX[usize::from(byte >> 4)];
@@ -495,9 +521,15 @@ pub fn made_id(seed: u64, id: u64) -> [u8; 16] {
     text
 }
 
+/// The number whose digits [`made_id`] gives.
+pub const fn made_number(seed: u64, id: u64) -> u64 {
+    // The seed comes before the mix: numbers that follow each other have nothing in common after it.
+    mix(id ^ seed)
+}
+
 /// The finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 /// 2014, with Stafford's variant 13 of the constants).
-const fn mix(value: u64) -> u64 {
+pub(crate) const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)

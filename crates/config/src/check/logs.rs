@@ -6,7 +6,11 @@ use super::{Check, shares};
 use crate::builder::{Draft, Placed};
 use crate::fault::Origin;
 use crate::parse::logs::AccessLogTable;
-use crate::typed::{AccessLog, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs, PeerSet};
+use crate::parse::traces::{TracesText, usual_collector};
+use crate::typed::{
+    AccessLog, Config, ErrorLog, LogFilter, LogForm, LogTarget, Logs, PeerSet, ServerAddress,
+    TraceExport, Traces, UpstreamServer,
+};
 
 impl Check<'_> {
     /// The access logs; `routes` are the names that filters may have.
@@ -139,6 +143,46 @@ impl Check<'_> {
             let why = "no old files are made (log_rotate_size and log_rotate_every are off)";
             self.vain(key, why);
         }
+    }
+
+    /// Where spans are sent, and which traces are recorded.
+    pub(super) fn traces(&mut self, draft: &Draft, traces: &mut Traces) {
+        let otel = &draft.otel;
+        let url = match &draft.traces {
+            TracesText::Off => {
+                for key in ["traces_sample", "traces_parents"] {
+                    if draft.is_written(key) {
+                        self.vain(key, "traces are off");
+                    }
+                }
+                return;
+            }
+            TracesText::Ids => None,
+            TracesText::Otel => Some(otel.collector.clone().unwrap_or_else(usual_collector)),
+            TracesText::Collector(url) => Some(url.clone()),
+        };
+        otel.notes.iter().for_each(|note| self.note(note));
+        traces.has_ids = true;
+        if !draft.is_written("traces_sample") {
+            traces.share = otel.share.unwrap_or(traces.share);
+        }
+        let mut resource = otel.resource.clone();
+        if !resource.iter().any(|(name, _)| name == "service.name") {
+            resource.push(("service.name".to_owned(), "milepost".to_owned()));
+        }
+        traces.export = url.map(|url| TraceExport {
+            server: UpstreamServer {
+                address: match url.server.address {
+                    ServerAddress::Unix(path) => ServerAddress::Unix(self.absolute(&path)),
+                    tcp => tcp,
+                },
+                ..url.server
+            },
+            path: url.path,
+            headers: otel.headers.clone(),
+            resource,
+            ca: otel.ca.as_deref().map(|file| self.absolute(file)),
+        });
     }
 
     /// Half of what belongs together is worth a word too.

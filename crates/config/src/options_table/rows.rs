@@ -23,13 +23,14 @@ use crate::parse::proxies::{FORWARDED_HEADERS, GROUPS, PEERS};
 use crate::parse::routes;
 use crate::parse::rules::ErrorPageTable;
 use crate::parse::tls::{self, TlsTable};
+use crate::parse::traces::TRACES;
 use crate::parse::upstreams::{self, PROXY, UPSTREAM_TABLE};
 use crate::parse::value::Unit;
 use crate::tables;
 use crate::typed::{
     CacheRule, ClientDemand, ErrorLogForm, EventLoopKind, FixedReply, HttpSpec, Interface, Level,
     LifespanMode, LoadReports, LogOverflow, PROCESSES_MAX, RedirectConfig, Rewrite, Steering,
-    UnknownName,
+    TraceParents, UnknownName,
 };
 
 const NONE: u64 = 0;
@@ -815,6 +816,22 @@ settings! {
     request_id_header in Log { placeholder: "NAME", default: "off" }
         = text("a header's name (as `X-Request-Id`), or `off`", parse::request_id_header)
         => config.request_ids.header;
+    /// Traces: off, ids, otel or the URL of a collector
+    /// With `ids`, each request has a trace id, in logs and in the header `traceparent` (W3C Trace Context) of the
+    /// application and of upstreams. With a URL, spans are sent there as well, by OTLP over HTTP (JSON), to `/v1/traces`
+    /// unless the URL has a path. `otel` takes the collector from `OTEL_EXPORTER_OTLP_ENDPOINT` and the other variables
+    /// of OpenTelemetry. With `off` the header passes unchanged.
+    traces in Log { placeholder: "URL", default: "off" } = text(TRACES, parse::traces::traces) => traces;
+    /// Share of the traces to record that begin at this server
+    /// Traces of clients and proxies are recorded where `traceparent` says so. Requests that fail with a 5xx status, or
+    /// are slower than `slow_request`, send their spans always.
+    traces_sample in Log { placeholder: "SHARE", default: "1%" }
+        = text("a share in percent (as `1%`)", parse::traces::sample) => config.traces.share;
+    /// Clients whose traces are continued: all or trusted
+    /// With `trusted`, `traceparent` counts only if it comes from `trusted_proxies`; for all other clients a new trace
+    /// begins.
+    traces_parents in Log { placeholder: "WHO", default: "all" }
+        = choice(["all", "trusted"], [TraceParents::All, TraceParents::Trusted]) => config.traces.parents;
 
     /// Server header of responses that have none, or off
     server_header in Replies { default: "milepost" }

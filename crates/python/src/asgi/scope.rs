@@ -9,7 +9,8 @@ use http::{HeadView, Version};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use server::exchange::{Ends, Exchange, HandshakeFacts};
+use server::exchange::{Ends, Exchange, HandshakeFacts, TRACEPARENT, TRACESTATE};
+use telemetry::TraceContext;
 
 use crate::wsgi::{hash, is_forwarding};
 
@@ -218,12 +219,16 @@ impl Scopes {
     ) -> PyResult<Bound<'py, PyList>> {
         let (head, ends) = (exchange.head(), &exchange.ends);
         let list = PyList::empty(py);
+        let trace = exchange.trace();
         let authority = authority(head, ends);
         if let Some(authority) = authority {
             list.append((PyBytes::new(py, b"host"), PyBytes::new(py, authority)))?;
         }
         for (name, value) in head.headers() {
             if authority.is_some() && name.eq_ignore_ascii_case(b"host") {
+                continue;
+            }
+            if trace.is_some_and(|trace| is_replaced(trace, name)) {
                 continue;
             }
             let pair = self.names.pair(py, name, value, ends.is_trusted);
@@ -236,6 +241,10 @@ impl Scopes {
         if let Some(name) = &self.request_id_name {
             // Whatever the client sent in it.
             list.append((name, PyBytes::new(py, &exchange.request_id())))?;
+        }
+        if let Some(trace) = trace {
+            let value = PyBytes::new(py, &trace.header());
+            list.append((PyBytes::new(py, TRACEPARENT), value))?;
         }
         Ok(list)
     }
@@ -251,6 +260,12 @@ impl Scopes {
             .map(|name| name.as_bytes());
         name == Some(id_name.as_bytes(py))
     }
+}
+
+/// Whether a field of the client gives way to the place of the request in its trace.
+fn is_replaced(trace: &TraceContext, name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(TRACEPARENT)
+        || (!trace.has_parent() && name.eq_ignore_ascii_case(TRACESTATE))
 }
 
 fn extensions<'py>(py: Python<'py>, head: HeadView<'_>) -> PyResult<Bound<'py, PyDict>> {

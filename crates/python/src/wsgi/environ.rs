@@ -125,6 +125,15 @@ impl<'py> Environs<'py> {
             environ.set_item(key, &id)?;
         }
         environ.set_item(intern!(py, "milepost.request_id"), id)?;
+        if let Some(trace) = exchange.trace() {
+            let key = intern!(py, "HTTP_TRACEPARENT");
+            environ.set_item(key, latin1(py, &trace.header()))?;
+            let key = intern!(py, "HTTP_TRACESTATE");
+            // Of another trace, or of one that is not believed.
+            if !trace.has_parent() && environ.contains(key)? {
+                environ.del_item(key)?;
+            }
+        }
         if head.index.body != BodyFraming::None {
             let bytes = exchange.body.bytes().to_string();
             let bytes = latin1(py, bytes.as_bytes());

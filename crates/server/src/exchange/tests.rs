@@ -31,9 +31,69 @@ fn a_rewritten_target_takes_the_place_of_the_one_sent() {
 }
 
 fn ids() -> Ids {
-    Ids::new(&RequestIds {
-        header: Some("x-request-id".to_owned()),
-    })
+    let header = Some("x-request-id".to_owned());
+    Ids::new(&RequestIds { header }, &Traces::default())
+}
+
+/// What an exchange says further on of a client's head, in `traceparent`.
+fn said_on(fields: &str, parents: TraceParents, is_trusted: bool) -> (String, bool) {
+    let traces = Traces {
+        has_ids: true,
+        share: TraceShare::ParentBased(0.0),
+        parents,
+        ..Traces::default()
+    };
+    let ids = Ids::new(&RequestIds::default(), &traces);
+    let head = tests::head(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+    let id = ids.id(3, head.view(), is_trusted);
+    let trace = id.trace();
+    let span = String::from_utf8_lossy(&trace.span_id()).into_owned();
+    let text = String::from_utf8_lossy(&id.text(head.view())).into_owned();
+    assert_eq!(span, text, "the span is called as the exchange is");
+    let said = String::from_utf8_lossy(&trace.header()).replace(&span, "SPAN");
+    (said, trace.has_parent())
+}
+
+#[test]
+fn continues_the_trace_of_a_client_that_may_say_so() {
+    const PARENT: &str = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
+    let continued = (
+        "00-0af7651916cd43dd8448eb211c80319c-SPAN-01".to_owned(),
+        true,
+    );
+    let check = |fields: &str, parents: TraceParents, is_trusted: bool, continues: bool| {
+        let said = said_on(fields, parents, is_trusted);
+        assert_eq!(said == continued, continues, "{fields} {said:?}");
+        assert_eq!(said.1, continues, "{fields}");
+        assert!(continues || said.0.ends_with("-02"), "{fields} {said:?}");
+    };
+    check(PARENT, TraceParents::All, false, true);
+    check(
+        &PARENT.replace("traceparent", "TraceParent"),
+        TraceParents::All,
+        false,
+        true,
+    );
+    check(PARENT, TraceParents::Trusted, true, true);
+    check(PARENT, TraceParents::Trusted, false, false);
+    check("", TraceParents::All, true, false);
+    check(&PARENT.repeat(2), TraceParents::All, true, false);
+    check(&PARENT.to_uppercase(), TraceParents::All, true, false);
+}
+
+#[test]
+fn without_traces_there_is_no_context_and_names_have_the_id_alone() {
+    let head = tests::head("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let id = ids().id(3, head.view(), true);
+    assert!(!id.trace().is_known());
+    assert!(!name(id, head.view()).contains("trace"));
+    let traces = Traces {
+        has_ids: true,
+        ..Traces::default()
+    };
+    let id = Ids::new(&RequestIds::default(), &traces).id(3, head.view(), true);
+    let trace = String::from_utf8_lossy(&id.trace().trace_id()).into_owned();
+    assert!(name(id, head.view()).ends_with(&format!(" trace {trace}]")));
 }
 
 #[test]

@@ -200,8 +200,11 @@ impl Connection {
     /// A request that has arrived then, complete or not. Once an exchange: it has a new id.
     pub(crate) fn request<'a>(&self, head: HeadView<'a>, arrived: Stamp) -> ReceivedRequest<'a> {
         let driver = &self.driver;
-        let trusted = self.opened.ends.is_trusted.then_some(head);
-        let id = driver.shared.ids.id(driver.numbers.next(), trusted);
+        let is_trusted = self.opened.ends.is_trusted;
+        let id = driver
+            .shared
+            .ids
+            .id(driver.numbers.next(), head, is_trusted);
         let mut record = ExchangeRecord::new(id, driver.index, arrived);
         record.request_bytes = head.bytes.len() as u64;
         ReceivedRequest { head, record }

@@ -56,7 +56,7 @@ impl OpenedParts {
         link: Option<SupervisorLink>,
     ) -> Result<Server, StartFault> {
         let config = &self.config;
-        let ids = Ids::new(&config.request_ids);
+        let ids = Ids::new(&config.request_ids, &config.traces);
         let names = log_names(config, config.route_names(), &ids);
         let (log, log_threads) = Log::open(&config.logs, &names, log_counters(&self.stats))?;
         let blocking = BlockingPools::start(config)

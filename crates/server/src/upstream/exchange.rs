@@ -27,7 +27,7 @@ use super::relay::{Relay, Relayed, UpstreamLink};
 use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
-use crate::exchange::Ends;
+use crate::exchange::{Ends, TRACESTATE};
 use crate::pool::Assignment;
 use crate::tunnel::TunnelPermit;
 
@@ -450,7 +450,10 @@ impl UpstreamExchange<'_> {
         let fields = RequestFields::of(exchange, id_name, changes, now);
         let set = fields.set();
         let removed = changes.map_or(&[][..], |changes| &changes.removed);
-        let removed: Vec<&[u8]> = removed.iter().map(String::as_bytes).collect();
+        let mut removed: Vec<&[u8]> = removed.iter().map(String::as_bytes).collect();
+        if exchange.trace().is_some_and(|trace| !trace.has_parent()) {
+            removed.push(TRACESTATE);
+        }
         let request = UpstreamRequest {
             head,
             method: None,

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use config::typed::FieldChanges;
 use telemetry::Stamp;
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, TRACEPARENT};
 use crate::field_template::RequestFacts;
 
 /// The fields of one request, each name once.
@@ -28,6 +28,9 @@ impl<'a> RequestFields<'a> {
         }
         if let Some(name) = id_name {
             fields.push(name.as_bytes(), exchange.request_id().to_vec());
+        }
+        if let Some(trace) = exchange.trace() {
+            fields.push(TRACEPARENT, trace.upstream_header().to_vec());
         }
         let facts = RequestFacts {
             head,

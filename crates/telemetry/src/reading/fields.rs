@@ -25,6 +25,8 @@ pub(super) fn behind(key: &[u8]) -> Option<Field> {
         b"queued" => Field::Queued,
         b"worker" => Field::Worker,
         b"id" => Field::Id,
+        b"trace_id" => Field::TraceId,
+        b"span_id" => Field::SpanId,
         b"route" => Field::Route,
         b"pool" => Field::Pool,
         b"messages_in" => Field::MessagesIn,

@@ -6,7 +6,7 @@ use super::*;
 use crate::tests::check_cases;
 use crate::{
     Ending, Form, LoopFacts, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts, Style,
-    Template, UpstreamFacts, UpstreamPhases, WebSocketFacts, Writer, made_id,
+    Template, TraceContext, UpstreamFacts, UpstreamPhases, WebSocketFacts, Writer, made_id,
 };
 use proptest::prelude::*;
 
@@ -169,6 +169,11 @@ impl Facts {
         Record {
             id: self.numbers[0],
             request_id: text(7),
+            trace: match is_pooled {
+                true => crate::trace::tests::sample(),
+                false => TraceContext::default(),
+            },
+            is_https: is_pooled,
             phases: Phases {
                 arrived,
                 queued,

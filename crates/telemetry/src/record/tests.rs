@@ -29,6 +29,8 @@ mod records {
         Record {
             id: 13,
             request_id: b"r-1",
+            trace: crate::trace::tests::sample(),
+            is_https: true,
             phases: Phases {
                 arrived: Stamp(1),
                 queued: Stamp(2),

@@ -77,6 +77,12 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     names.push_worker(record, out);
     out.extend_from_slice(b" at=");
     push_seconds(out, record.wall_arrived_ns / 1_000);
+    if record.trace.is_known() {
+        out.extend_from_slice(b" trace_id=");
+        out.extend_from_slice(&record.trace.trace_id());
+        out.extend_from_slice(b" span_id=");
+        out.extend_from_slice(&record.trace.span_id());
+    }
 }
 
 /// Appends ` "START ACCEPT QUEUE FILTER RUN"`, the partial times of NaviServer's `logpartialtimes`.

@@ -55,6 +55,10 @@ pub enum Field {
     Worker,
     /// The request id.
     Id,
+    /// The id of the trace.
+    TraceId,
+    /// The id of its span in the trace.
+    SpanId,
     /// Seconds from arrived to queued.
     Receive,
     /// Seconds from queued to started.
@@ -140,7 +144,7 @@ pub enum Field {
 }
 
 /// All of them with their names, in the order of the fields.
-const NAMED: [(Field, &str); 66] = [
+const NAMED: [(Field, &str); 68] = [
     (Field::Client, "client"),
     (Field::Peer, "peer"),
     (Field::User, "user"),
@@ -166,6 +170,8 @@ const NAMED: [(Field, &str); 66] = [
     (Field::Process, "process"),
     (Field::Worker, "worker"),
     (Field::Id, "id"),
+    (Field::TraceId, "trace_id"),
+    (Field::SpanId, "span_id"),
     (Field::Receive, "receive"),
     (Field::Queue, "queue"),
     (Field::Run, "run"),

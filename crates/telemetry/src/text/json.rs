@@ -1,7 +1,7 @@
 //! A record as one JSON object (RFC 8259), keys in a fixed order.
 //!
 //! Strings that are not known are empty and numbers are always there, so that every line has the same
-//! shape; only `user`, `request_line`, `cause` the facts of a stream and those of TLS come when there is one.
+//! shape; only the ids of a trace, `user`, `request_line`, `cause`, the facts of a stream and those of TLS come when there is one.
 
 use super::date::DateText;
 use super::digits::{push_seconds, push_u64};
@@ -38,6 +38,10 @@ pub(super) fn object(record: &Record<'_>, date: &mut DateText, names: &Known, ou
     names.push_worker(record, out);
     out.push(b'"');
     text(out, b",\"id\":\"", names.id(record, &mut [0; 16]));
+    if record.trace.is_known() {
+        text(out, b",\"trace_id\":\"", &record.trace.trace_id());
+        text(out, b",\"span_id\":\"", &record.trace.span_id());
+    }
     phases(record, out);
     queued(&record.queued, out);
     stream(&record.stream, out);

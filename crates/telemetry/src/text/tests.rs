@@ -14,6 +14,8 @@ use crate::{
 const SAMPLE: Record<'static> = Record {
     id: 0x9e37_79b9_7f4a_7c15,
     request_id: b"",
+    trace: crate::trace::tests::NONE,
+    is_https: false,
     phases: Phases {
         arrived: Stamp(1_000_000_999),
         queued: Stamp(1_000_124_100),
