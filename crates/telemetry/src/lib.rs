@@ -41,7 +41,7 @@ pub use reading::{
 pub use record::{Ending, NO_POOL, Queued, Record, made_id, made_number};
 pub use stream_facts::{ResetBy, StreamFacts};
 pub use text::{
-    Field, Form, Names, Part, Place, Style, Template, TemplateFault, Writer, json_text,
+    Field, Form, Names, Part, Place, SpanWriter, Style, Template, TemplateFault, Writer, json_text,
     push_time,
 };
 pub use time::{Histogram, Nanos, Snapshot, Stamp, now};

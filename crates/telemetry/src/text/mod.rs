@@ -12,12 +12,14 @@ mod field;
 mod filled;
 mod json;
 mod names;
+mod otlp;
 mod privacy;
 mod template;
 
 pub use escape::json as json_text;
 pub use field::Field;
 pub use names::Names;
+pub use otlp::SpanWriter;
 pub(crate) use template::parts;
 pub use template::{Part, Place, Template, TemplateFault};
 
