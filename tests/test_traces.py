@@ -1,13 +1,18 @@
-"""Traces: the context of a request in the application, at an upstream, in logs."""
+"""Traces: the context of a request in the application, at an upstream, in logs; spans at a collector."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from upstreams import Connection, Request, Upstream, answering
 
 from raw import Client
@@ -153,3 +158,323 @@ def test_the_usual_form_of_the_log_ends_with_the_trace(
         client.ask("GET", "/a.txt", PARENT)
     assert until(lambda: len(server.lines) == 1)
     assert re.search(rf" trace_id={TRACE} span_id=[0-9a-f]{{16}}$", server.lines[0].rstrip())
+
+
+class Collector:
+    """A collector of spans: it reads messages as OpenTelemetry's own definition has them, or misbehaves."""
+
+    def __init__(self, respond: Callable[[Connection, Request], None] | None = None) -> None:
+        self.spans: list[dict[str, Any]] = []
+        self.resources: list[dict[str, str]] = []
+        self.upstream = Upstream(answering(respond or self.take))
+
+    def take(self, connection: Connection, asked: Request) -> None:
+        """Keeps the spans of a message."""
+        self.keep(asked)
+        connection.reply(b"{}", "Content-Type: application/json")
+
+    def keep(self, asked: Request) -> None:
+        """Fails for what is no message."""
+        assert asked.header("content-type") == "application/json"
+        message = json.loads(asked.body)
+        for resource in message["resourceSpans"]:
+            for span in (one for scope in resource["scopeSpans"] for one in scope["spans"]):
+                # OTLP's JSON has ids in hexadecimal digits, protobuf's in Base64.
+                for key in ("traceId", "spanId", "parentSpanId"):
+                    if key in span:
+                        span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
+        parsed = json_format.Parse(json.dumps(message), ExportTraceServiceRequest())
+        for resource in parsed.resource_spans:
+            self.resources.append(attributes(resource.resource.attributes))
+            for scope in resource.scope_spans:
+                assert scope.scope.name == "milepost"
+                assert len(scope.spans) <= 512
+                self.spans += [shown(span) for span in scope.spans]
+
+    def requests(self, length: int) -> list[dict[str, Any]]:
+        """The spans of so many requests, in their order, each with those below it in `below`."""
+        assert until(lambda: len([one for one in self.spans if one["kind"] == SERVER]) >= length)
+        servers = [one for one in self.spans if one["kind"] == SERVER]
+        assert len(servers) == length
+        for server in servers:
+            server["below"] = {
+                one["name"]: one
+                for one in self.spans
+                if one["parent"] == server["id"] and one["kind"] != SERVER
+            }
+        return sorted(servers, key=lambda one: one["begin"])
+
+    def __enter__(self) -> Collector:
+        self.upstream.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.upstream.close()
+
+
+def attributes(pairs: Any) -> dict[str, Any]:
+    """Attributes by their keys."""
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
+
+
+def shown(span: Any) -> dict[str, Any]:
+    """A span in plain values."""
+    return {
+        "trace": span.trace_id.hex(),
+        "id": span.span_id.hex(),
+        "parent": span.parent_span_id.hex(),
+        "name": span.name,
+        "kind": span.kind,
+        "begin": span.start_time_unix_nano,
+        "end": span.end_time_unix_nano,
+        "failed": span.status.code == 2,
+        "flags": span.flags,
+    } | attributes(span.attributes)
+
+
+SERVER, CLIENT = 2, 3
+
+
+def exporting(collector: Collector, *more: str, sample: str = "100%") -> str:
+    """Settings that send all spans to a collector."""
+    url = collector.upstream.url
+    return f'traces = "{url}"\ntraces_sample = "{sample}"\n' + JSON_LOGS + "".join(more)
+
+
+def static(folder: Path) -> str:
+    """A folder with one file."""
+    (folder / "files").mkdir(exist_ok=True)
+    (folder / "files" / "a.txt").write_text("hello")
+    return f'static = ["/files={folder}/files"]\n'
+
+
+def adds_up(span: dict[str, Any]) -> bool:
+    """Whether the phases of a request fill its time, one behind the other."""
+    phases = [span["below"][name] for name in ("receive", "queue", "run", "send") if name in span["below"]]
+    ends = [span["begin"], *(phase["end"] for phase in phases)]
+    begins = [*(phase["begin"] for phase in phases), span["end"]]
+    return ends == begins
+
+
+def test_a_request_for_a_file_is_one_span_with_its_phases(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    with Collector() as collector:
+        server = serve(
+            toml=exporting(collector, static(tmp_path)),
+            env={"OTEL_SERVICE_NAME": "shop", "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test"},
+        )
+        with server.connect() as client:
+            assert client.ask("GET", "/files/a.txt?secret=1", PARENT, 'User-Agent: x"y\xe9').status == 200
+            assert client.ask("GET", "/files/missing").status == 404
+        found, missing = collector.requests(2)
+    assert (found["trace"], found["parent"], found["name"]) == (TRACE, SPAN, "GET /files")
+    assert found["flags"] == 0x301 and missing["flags"] == 0x103
+    expected = {
+        "http.request.method": "GET",
+        "url.path": "/files/a.txt",
+        "url.scheme": "http",
+        "http.route": "/files",
+        "http.response.status_code": 200,
+        "network.protocol.version": "1.1",
+        "client.address": "127.0.0.1",
+        "http.response.body.size": 5,
+        "user_agent.original": 'x"y\xe9',
+        "milepost.end": "complete",
+    }
+    assert {key: found[key] for key in expected} == expected
+    assert "secret" not in str(collector.spans)
+    assert (missing["parent"], missing["failed"]) == ("", False)
+    assert missing["trace"] != TRACE
+    assert set(found["below"]) == {"receive", "run", "send"}
+    assert adds_up(found) and adds_up(missing)
+    assert all(one["trace"] == TRACE for one in found["below"].values())
+    lines = logged(server, 2)
+    assert [(line["trace_id"], line["span_id"]) for line in lines] == [
+        (span["trace"], span["id"]) for span in (found, missing)
+    ]
+    resource = collector.resources[0]
+    assert (resource["service.name"], resource["deployment.environment"]) == ("shop", "test")
+
+
+@pytest.mark.parametrize(("app", "headers"), APPLICATIONS, ids=["wsgi", "asgi"])
+def test_a_request_for_an_application_has_the_pool_and_the_worker(
+    serve: Callable[..., Milepost], app: str, headers: Callable[..., dict[str, str]]
+) -> None:
+    with Collector() as collector:
+        server = serve(app, "--app-dir", str(APPS), toml=exporting(collector))
+        with server.connect() as client:
+            seen = headers(client)
+        (span,) = collector.requests(1)
+    assert context(seen["traceparent"])[:2] == (span["trace"], span["id"])
+    assert set(span["below"]) == {"receive", "queue", "run", "send"}
+    assert adds_up(span)
+    assert span["name"] == "GET" and "http.route" not in span
+    (line,) = logged(server, 1)
+    assert (span["below"]["run"]["milepost.worker"], span["milepost.route"]) == (line["worker"], "app")
+
+
+def test_milepost_behind_milepost_is_one_trace(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    folder = tmp_path / "behind"
+    folder.mkdir()
+    with Collector() as collector, Milepost(folder, toml=exporting(collector, static(folder))) as behind:
+        url = behind.url.rstrip("/")
+        routes = tables("route", {"path": "/", "upstream": "back"})
+        routes += tables("upstream", {"name": "back", "servers": [url]})
+        front = serve(toml=exporting(collector, routes))
+        with front.connect() as client:
+            assert client.ask("GET", "/files/a.txt").status == 200
+        behind.exchanges += 1
+        outer, inner = collector.requests(2)
+    at_upstream = outer["below"]["GET"]
+    assert at_upstream["kind"] == CLIENT
+    assert (outer["trace"], outer["parent"]) == (inner["trace"], "")
+    assert inner["parent"] == at_upstream["id"]
+    assert url.endswith(at_upstream["server.address"])
+    assert outer["begin"] <= at_upstream["begin"] <= at_upstream["end"] <= outer["end"]
+
+
+def test_only_a_share_is_recorded_and_what_fails_always(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    more = static(tmp_path) + tables("respond", {"path": "/broken", "status": 503})
+    with Collector() as collector:
+        server = serve(toml=exporting(collector, more, sample="0"))
+        with server.connect() as client:
+            for _ in range(20):
+                assert client.ask("GET", "/files/a.txt").status == 200
+            assert client.ask("GET", "/files/a.txt", PARENT).status == 200
+            assert client.ask("GET", "/broken").status == 503
+        sampled, failed = collector.requests(2)
+    assert sampled["trace"] == TRACE
+    assert (failed["failed"], failed["error.type"], failed["http.response.status_code"]) == (True, "503", 503)
+    # Nobody else is asked to record it.
+    assert failed["flags"] & 1 == 0
+
+
+def told(server: Milepost) -> list[str]:
+    """What the server has said of its collector."""
+    return [line for line in server.stderr if "traces: `" in line]
+
+
+def test_a_collector_that_is_gone_is_told_once_and_slows_nothing(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    with Collector() as collector:
+        gone = exporting(collector, static(tmp_path))
+    server = serve(toml=gone)
+    with server.connect() as client:
+        for _ in range(50):
+            assert client.ask("GET", "/files/a.txt").status == 200
+        assert until(lambda: len(told(server)) == 1)
+        for _ in range(50):
+            assert client.ask("GET", "/files/a.txt").status == 200
+    assert server.stop() == 0
+    (line,) = told(server)
+    assert "does not take spans: " in line and "refused" in line
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"\x00\xff nonsense\r\n\r\n", "the answer is no HTTP"),
+        (b"", "closes the connection without an answer|reset by peer"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, "the answer is no HTTP"),
+        (b"HTTP/1.1 401 forged [id 1]: line\r\nContent-Length: 0\r\n\r\n", "it answers 401"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", "it answers 302"),
+        (
+            b'HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{"partialSuccess":{"rejectedSpans":"2"}}    ',
+            "refuses 2 spans",
+        ),
+    ],
+)
+def test_nothing_of_a_wrong_answer_comes_in(
+    serve: Callable[..., Milepost], tmp_path: Path, answer: bytes, why: str
+) -> None:
+    def respond(connection: Connection, asked: Request) -> None:
+        connection.send(answer)
+        connection.reset()
+
+    with Collector(respond) as collector:
+        server = serve(toml=exporting(collector, static(tmp_path)))
+        with server.connect() as client:
+            assert client.ask("GET", "/files/a.txt").status == 200
+            assert until(lambda: len(told(server)) == 1)
+            assert client.ask("GET", "/files/a.txt").status == 200
+        assert server.stop() == 0
+    (line,) = told(server)
+    assert re.search(why, line)
+    assert "forged" not in "".join(server.stderr)
+
+
+def test_a_collector_that_hangs_holds_up_neither_requests_nor_the_end(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    asked = threading.Event()
+    done = threading.Event()
+
+    def respond(connection: Connection, _: Request) -> None:
+        asked.set()
+        done.wait(60)
+
+    with Collector(respond) as collector:
+        server = serve(toml=exporting(collector, static(tmp_path)))
+        with server.connect() as client:
+            assert client.ask("GET", "/files/a.txt").status == 200
+            assert asked.wait(60)
+            for _ in range(100):
+                assert client.ask("GET", "/files/a.txt").status == 200
+        # The thread is in the middle of a request that may take ten seconds: the process ends without it.
+        assert server.stop() == 0
+        done.set()
+
+
+def test_a_message_is_sent_again_once_the_collector_can_take_it(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    bodies: list[bytes] = []
+
+    def respond(connection: Connection, asked: Request) -> None:
+        bodies.append(asked.body)
+        if len(bodies) == 1:
+            connection.reply(b"", "Retry-After: 1", status="503 Later")
+        else:
+            collector.take(connection, asked)
+
+    with Collector(respond) as collector:
+        server = serve(toml=exporting(collector, static(tmp_path)))
+        with server.connect() as client:
+            assert client.ask("GET", "/files/a.txt").status == 200
+        collector.requests(1)
+        assert until(lambda: len(told(server)) == 2)
+    assert bodies[0] == bodies[1]
+    first, second = told(server)
+    assert "it answers 503" in first
+    assert "takes spans again; those of 0 requests are lost" in second
+
+
+def test_what_waits_is_sent_at_the_end(serve: Callable[..., Milepost], tmp_path: Path) -> None:
+    with Collector() as collector:
+        server = serve(toml=exporting(collector, static(tmp_path)))
+        with server.connect() as client:
+            for _ in range(30):
+                assert client.ask("GET", "/files/a.txt").status == 200
+        assert server.stop() == 0
+        assert len(collector.requests(30)) == 30
+
+
+def test_the_variables_of_opentelemetry_name_the_collector(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    with Collector() as collector:
+        env = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.upstream.url,
+            "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b",
+            "OTEL_TRACES_SAMPLER": "parentbased_always_on",
+        }
+        server = serve(toml='traces = "otel"\n' + static(tmp_path), env=env)
+        with server.connect() as client:
+            assert client.ask("GET", "/files/a.txt").status == 200
+        collector.requests(1)
+        (asked,) = collector.upstream.seen
+    assert (asked.target, asked.header("api-key")) == ("/v1/traces", "a b")

@@ -33,6 +33,7 @@ use telemetry::{
 
 use crate::blocking_pool::BlockingPool;
 use crate::sync::invariant;
+use crate::traces::SpanQueue;
 use config::typed::{RequestIds, TraceParents, TraceShare, Traces};
 use ipc::history::HistoryWriter;
 use ipc::stats::Stats;
@@ -580,14 +581,21 @@ pub(crate) struct Recorder {
     pen: Option<RecordWriter>,
     stats: Arc<Stats>,
     history: Option<HistoryWriter>,
+    traces: Option<Arc<SpanQueue>>,
 }
 
 impl Recorder {
-    pub(crate) fn new(log: &Arc<Log>, stats: Arc<Stats>, on_full: OnFull) -> Self {
+    pub(crate) fn new(
+        log: &Arc<Log>,
+        stats: Arc<Stats>,
+        traces: Option<Arc<SpanQueue>>,
+        on_full: OnFull,
+    ) -> Self {
         Self {
             pen: log.record_writer(on_full),
             history: stats.history.map(HistoryWriter::new),
             stats,
+            traces,
         }
     }
 
@@ -614,8 +622,14 @@ impl Recorder {
             };
             history.write(held(ended, &spans), method, target);
         }
+        let traced = self.traces.as_deref().filter(|traces| {
+            let is_sampled = ended.id.trace.is_sampled();
+            traces.wants(is_sampled, ended.status, spans.total)
+        });
         // Counted in any case; a process without an access log makes no record.
-        let Some(pen) = &self.pen else { return };
+        if self.pen.is_none() && traced.is_none() {
+            return;
+        }
         let mut record = Record {
             id: ended.id.number(),
             trace: ended.id.trace,
@@ -656,7 +670,12 @@ impl Recorder {
         if let Some(credentials) = &credentials {
             record.user = credentials.user();
         }
-        pen.write(&record);
+        if let Some(traced) = traced {
+            traced.put(&record);
+        }
+        if let Some(pen) = &self.pen {
+            pen.write(&record);
+        }
     }
 }
 

@@ -40,6 +40,8 @@ mod queue;
 mod tunnel;
 mod upstream;
 
+mod traces;
+
 mod load_report;
 mod loop_inbox;
 mod loop_load;

@@ -29,6 +29,7 @@ use crate::guards::Guards;
 use crate::handler::Handler;
 use crate::pages::Pages;
 use crate::pool::{self, LoopWorker, Pool, RunnableLoop};
+use crate::traces::SpanThread;
 use config::failure::StartFault;
 use config::failure::plain;
 use config::typed::Config;
@@ -53,6 +54,7 @@ pub struct Server {
     handlers: Vec<Arc<dyn Handler>>,
     log: Arc<Log>,
     log_threads: LogThreads,
+    traces: Option<SpanThread>,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     signals: signal_hook::iterator::Handle,
@@ -176,6 +178,7 @@ impl Server {
             files,
             log,
             log_threads,
+            traces,
             inbox,
             signals,
             link,
@@ -207,6 +210,10 @@ impl Server {
         lifecycle.serve();
         lifecycle.close_pools();
         let mut ended = lifecycle.ended();
+        // Before the log ends: what is wrong with a collector is said there.
+        if let Some(traces) = traces {
+            traces.end();
+        }
         // A signal must not kill the process with lines in its memory; it shortens what they may take.
         log.end(&log_threads, || {
             let is_hurried = lifecycle.heard_signal();

@@ -235,6 +235,12 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("client_limit", "sync", "one way to lock, and invariants"),
     ("bandwidth", "sync", "one way to lock, and invariants"),
     ("slow", "sync", "one way to lock"),
+    ("traces", "sync", "one way to lock"),
+    (
+        "exchange",
+        "traces",
+        "a recorder gives records to the queue of spans",
+    ),
     (
         "bandwidth",
         "service",
@@ -293,7 +299,7 @@ pub(super) const THREADS: [(&str, &str); 4] = [
 ];
 
 /// Where strings of production code may hold a line end of HTTP: a file, or a folder with its slash, and why.
-pub(super) const LINE_END_PLACES: [(&str, &str); 9] = [
+pub(super) const LINE_END_PLACES: [(&str, &str); 10] = [
     (
         "crates/http/src/response.rs",
         "behind a field and a status line, at a head's end, around a chunk",
@@ -316,6 +322,10 @@ pub(super) const LINE_END_PLACES: [(&str, &str); 9] = [
     (
         "crates/cli/src/report/live.rs",
         "on a raw terminal: no HTTP",
+    ),
+    (
+        "crates/server/src/traces/collector.rs",
+        "the client's role: a request to a collector of spans",
     ),
     (
         "crates/loadgen/src/",

@@ -172,7 +172,12 @@ impl Driver {
             numbers: Numbers::of_driver(index),
             shared: Arc::clone(shared),
             state: Cell::new(ServingState::Running),
-            recorder: Recorder::new(&shared.log, Arc::clone(&shared.stats), OnFull::Wait),
+            recorder: Recorder::new(
+                &shared.log,
+                Arc::clone(&shared.stats),
+                shared.traces.clone(),
+                OnFull::Wait,
+            ),
             writer: Cell::new(None),
             scratch: Cell::new(None),
             tls_buffers: Rc::default(),

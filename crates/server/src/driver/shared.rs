@@ -25,6 +25,7 @@ use crate::proxies::Proxies;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::spool::Spoolers;
+use crate::traces::SpanQueue;
 use crate::watchdog::Watchdog;
 use ::tls::CurrentTls;
 use config::typed::Config;
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) pages: Arc<Pages>,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) ids: Ids,
+    pub(crate) traces: Option<Arc<SpanQueue>>,
     pub(crate) proxies: Proxies,
     pub(crate) client_limit: ClientLimit,
     pub(crate) replies_memory: Arc<ReplyMemory>,

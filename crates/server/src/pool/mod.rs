@@ -36,6 +36,7 @@ use crate::refusal::Refusal;
 use crate::response::{Destination, ReplyMemory};
 use crate::slow::Slow;
 use crate::sync::lock;
+use crate::traces::SpanQueue;
 use crate::upstream::UpstreamGroup;
 use crate::watchdog::{Thread, Watchdog};
 use config::typed::{self, Config, Level, PoolRuns};
@@ -135,6 +136,7 @@ pub(crate) struct PoolContext {
     pub(crate) slow: Option<Arc<Slow>>,
     pub(crate) watchdog: Option<Arc<Watchdog>>,
     pub(crate) load: Arc<ServerLoad>,
+    pub(crate) traces: Option<Arc<SpanQueue>>,
 }
 
 impl Pool {

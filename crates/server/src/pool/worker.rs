@@ -311,7 +311,8 @@ impl Drop for Worker {
 impl Responder {
     pub(super) fn new(pool: Arc<Pool>) -> Self {
         let stats = Arc::clone(&pool.shared.stats);
-        let recorder = Recorder::new(&pool.shared.log, stats, OnFull::WaitLater);
+        let traces = pool.shared.traces.clone();
+        let recorder = Recorder::new(&pool.shared.log, stats, traces, OnFull::WaitLater);
         Self {
             writers: Vec::new(),
             place: None,

@@ -30,6 +30,7 @@ use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::Spoolers;
+use crate::traces::{self, SpanThread};
 use crate::upstream::UpstreamGroup;
 use crate::watchdog::Watchdog;
 use ::tls::CurrentTls;
@@ -59,10 +60,11 @@ impl OpenedParts {
         let ids = Ids::new(&config.request_ids, &config.traces);
         let names = log_names(config, config.route_names(), &ids);
         let (log, log_threads) = Log::open(&config.logs, &names, log_counters(&self.stats))?;
+        let traces = traces::start(config, names, &log, &self.stats)?;
         let blocking = BlockingPools::start(config)
             .map_err(|error| start_fault("cannot start a thread", &error))?;
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);
-        let shared = self.share(&handlers, &log, blocking, ids, slot)?;
+        let shared = self.share(&handlers, &log, traces.as_ref(), blocking, ids, slot)?;
         let (events, inbox) = mpsc::channel();
         // Before the supervisor learns that this server is open: from then on a signal is
         // an orderly stop.
@@ -77,6 +79,7 @@ impl OpenedParts {
             handlers,
             log,
             log_threads,
+            traces,
             link,
         })
     }
@@ -86,6 +89,7 @@ impl OpenedParts {
         &self,
         handlers: &[Arc<dyn Handler>],
         log: &Arc<Log>,
+        traces: Option<&SpanThread>,
         blocking: BlockingPools,
         ids: Ids,
         slot: usize,
@@ -109,6 +113,7 @@ impl OpenedParts {
             slow: slow.clone(),
             watchdog: watchdog.clone(),
             load: Arc::clone(&load),
+            traces: traces.map(SpanThread::queue),
         };
         let pools = pools(config, handlers, &context, &self.slots)?;
         // Pools hold the load, so that it must not hold them.
@@ -130,6 +135,7 @@ impl OpenedParts {
             pages: Arc::clone(&self.pages),
             bandwidth: Bandwidth::new(&config.rates, &config.route_names()),
             ids,
+            traces: traces.map(SpanThread::queue),
             proxies: Proxies::new(&config.proxies),
             client_limit: ClientLimit::new(
                 listen.client_connections_max,

@@ -86,6 +86,10 @@ numbers! {
         sum stall_takeovers as "connections_accepted_for_sibling",
         /// Connections that arrived on the processor that the driver is pinned to; only where they are steered so.
         sum local_cpu as "connections_accepted_on_own_cpu",
+        /// Requests whose spans a collector has taken.
+        sum traces_exported,
+        /// Requests whose spans were dropped: too many waited, or the collector did not take them.
+        sum traces_dropped,
         /// The last heartbeat that was answered.
         most heartbeat as "",
     }
