@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from test_browser import UNTIL
+from test_history import ended, history
 
 from browser import Browser, browser
 from raw import request
 from serving import Milepost, free_port, until
 from supervising import UNTIL_GO, Supervised, write_app
 from test_admin import answers
-from test_history import ended, history
 
 pytestmark = pytest.mark.conformance
 

@@ -21,10 +21,10 @@ pub(crate) enum HistorySpan {
 impl HistorySpan {
     /// The value of `span` in a query; `None`: it has another one.
     pub(crate) fn of_query(query: &str) -> Option<HistorySpan> {
-        let values = query
+        let mut values = query
             .split('&')
             .filter_map(|pair| pair.strip_prefix("span="));
-        match values.last().unwrap_or("15m") {
+        match values.next_back().unwrap_or("15m") {
             "15m" => Some(HistorySpan::Quarter),
             "1h" => Some(HistorySpan::Hour),
             "24h" => Some(HistorySpan::Day),
@@ -60,11 +60,11 @@ struct HistoryAnswer<'h> {
 struct SecondLine {
     at: u64,
     span_s: f64,
-    pools: Vec<PoolLine>,
+    pools: Vec<PoolSecondLine>,
 }
 
 #[derive(Serialize)]
-struct PoolLine {
+struct PoolSecondLine {
     pool: String,
     requests: u32,
     failed: u32,
@@ -155,23 +155,27 @@ pub(crate) fn json(sums: &HeldSums, span: HistorySpan, now_s: u64) -> String {
 
 fn second(sums: &HeldSums, second: &HeldSecond) -> SecondLine {
     let names = sums.pools(second.names);
-    let pools = second.pools.iter().zip(names).map(|(pool, name)| PoolLine {
-        pool: name.clone(),
-        requests: pool.ended,
-        failed: pool.failed,
-        refused: pool.refused,
-        running: pool.running,
-        waiting: pool.waiting,
-        threads: pool.threads,
-        receive_p99: pool.receive.as_secs_f64(),
-        queue_p50: pool.queue[0].as_secs_f64(),
-        queue_p99: pool.queue[1].as_secs_f64(),
-        run_p50: pool.run[0].as_secs_f64(),
-        run_p99: pool.run[1].as_secs_f64(),
-        send_p99: pool.send.as_secs_f64(),
-        p50: pool.total[0].as_secs_f64(),
-        p99: pool.total[1].as_secs_f64(),
-    });
+    let pools = second
+        .pools
+        .iter()
+        .zip(names)
+        .map(|(pool, name)| PoolSecondLine {
+            pool: name.clone(),
+            requests: pool.ended,
+            failed: pool.failed,
+            refused: pool.refused,
+            running: pool.running,
+            waiting: pool.waiting,
+            threads: pool.threads,
+            receive_p99: pool.receive.as_secs_f64(),
+            queue_p50: pool.queue[0].as_secs_f64(),
+            queue_p99: pool.queue[1].as_secs_f64(),
+            run_p50: pool.run[0].as_secs_f64(),
+            run_p99: pool.run[1].as_secs_f64(),
+            send_p99: pool.send.as_secs_f64(),
+            p50: pool.total[0].as_secs_f64(),
+            p99: pool.total[1].as_secs_f64(),
+        });
     SecondLine {
         at: second.at_s,
         span_s: f64::from(second.span_ms) / 1_000.0,

@@ -604,24 +604,7 @@ impl Recorder {
         // Before anything is counted: a span below zero would wrap, and spoil the histograms for good.
         check_order(&ended.phases);
         let spans = ended.phases.spans();
-        let route = self.stats.route(ended.route);
-        route.record(&spans, ended.status, ended.ending, ended.sent_bytes);
-        let labels = RequestLabels {
-            method: match head.is_complete() {
-                true => KnownMethod::of(head.method()),
-                false => KnownMethod::Other,
-            },
-            is_https: ended.is_https,
-            status: ended.status,
-        };
-        route.requests.record(labels, spans.total);
-        if let Some(history) = &self.history {
-            let (method, target) = match head.is_complete() {
-                true => (head.method(), head.target()),
-                false => (&b""[..], &b""[..]),
-            };
-            history.write(held(ended, &spans), method, target);
-        }
+        self.count(ended, &spans, head);
         let traced = self.traces.as_deref().filter(|traces| {
             let is_sampled = ended.id.trace.is_sampled();
             traces.wants(is_sampled, ended.status, spans.total)
@@ -675,6 +658,28 @@ impl Recorder {
         }
         if let Some(pen) = &self.pen {
             pen.write(&record);
+        }
+    }
+
+    /// Counts it, and keeps it in the history.
+    fn count(&self, ended: &ExchangeRecord, spans: &Spans, head: HeadView<'_>) {
+        let route = self.stats.route(ended.route);
+        route.record(spans, ended.status, ended.ending, ended.sent_bytes);
+        let labels = RequestLabels {
+            method: match head.is_complete() {
+                true => KnownMethod::of(head.method()),
+                false => KnownMethod::Other,
+            },
+            is_https: ended.is_https,
+            status: ended.status,
+        };
+        route.requests.record(labels, spans.total);
+        if let Some(history) = &self.history {
+            let (method, target) = match head.is_complete() {
+                true => (head.method(), head.target()),
+                false => (&b""[..], &b""[..]),
+            };
+            history.write(held(ended, spans), method, target);
         }
     }
 }

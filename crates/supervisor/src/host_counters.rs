@@ -239,7 +239,7 @@ mod tests {
         let text = |host: &HostStatus| {
             let mut writer = MetricWriter::new(Exposition::OpenMetrics);
             expose(host, &mut writer);
-            writer.finish()
+            String::from_utf8(writer.finish()).expect("metrics are text")
         };
         let lines = text(&found);
         assert!(lines.lines().all(|line| line.starts_with('#')), "{lines}");

@@ -157,6 +157,8 @@ fn ordinary() -> Record<'static> {
         client: b"192.0.2.7",
         id: 1_234_567,
         request_id: b"",
+        trace: telemetry::TraceContext::default(),
+        is_https: false,
         phases: Phases {
             arrived: Stamp(5_000_000_000),
             queued: Stamp(5_000_123_000),

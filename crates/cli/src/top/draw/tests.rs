@@ -113,6 +113,21 @@ fn server(second: usize) -> Box<Sample> {
         ..ProcessStatus::default()
     };
     sample.processes = vec![process(0), process(1)];
+    sample.running = running_requests();
+    sample.running_more = 1_500;
+    sample.counters.drivers = vec![DriverDoing {
+        connections: ConnectionCounts {
+            idle: 200,
+            in_pool: 16,
+            sending: 24,
+            ..ConnectionCounts::default()
+        },
+    }];
+    sample
+}
+
+/// One at an upstream, one with a long path, one whose path has codes of terminals.
+fn running_requests() -> Vec<RunningRequest> {
     let running = |number: u64, method: &str, path: &str| RunningRequest {
         id: format!("{number:016x}"),
         method: method.to_owned(),
@@ -124,21 +139,11 @@ fn server(second: usize) -> Box<Sample> {
         ran_ms: 4_000 >> (2 * number),
         ..RunningRequest::default()
     };
-    sample.running = vec![
+    vec![
         running(0, "GET", "/to/an/upstream"),
         running(1, "POST", &"/long".repeat(18)),
         running(2, "GET", "/\x1b[2Jshort"),
-    ];
-    sample.running_more = 1_500;
-    sample.counters.drivers = vec![DriverDoing {
-        connections: ConnectionCounts {
-            idle: 200,
-            in_pool: 16,
-            sending: 24,
-            ..ConnectionCounts::default()
-        },
-    }];
-    sample
+    ]
 }
 
 fn watching(seconds: usize) -> View {
