@@ -28,9 +28,9 @@ Examples:
   milepost tune shop:app --from-log access.log --objective p99=200ms
   milepost tune milepost.toml /orders --rate 150 --force
 
-Without --rate, the command first measures the capacity: how many requests a second are answered
-when each of --clients clients sends its next request after the last answer. The load is then 70 %
-of it. Generator and server share the processors of this machine.
+The command first measures the capacity: how many requests a second are answered when each of
+--clients clients sends its next request after the last answer. Without --rate, the load is then
+70 % of it. Generator and server share the processors of this machine.
 Exit: 0 done, 1 the objective was not met, 2 it could not be done.";
 
 const CLIENTS_MAX: usize = 1_000;

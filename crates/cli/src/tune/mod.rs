@@ -4,7 +4,7 @@
 //! objective was not met. 2: it could not be done.
 //!
 //! ```text
-//! capacity (no --rate) ─► a load at the rate ─► access log ─► whatif: other sizes ─► the promising ones, for real
+//! capacity ─► a load at the rate ─► access log ─► whatif: other sizes ─► the promising ones, for real
 //! ```
 
 mod choice;

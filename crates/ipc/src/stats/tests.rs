@@ -470,7 +470,7 @@ fn the_status_page_shows_quantiles() {
         concat!(
             r#"{{"drivers":[{{"driver":0,"accepted":1,"received":0,"spooled":0,"partial":0,"errors":0,"#,
             r#""handshakes":0,"handshakes_resumed":0,"handshakes_failed":0,"handshakes_refused":0,"handshake_cpu_ns":0,"#,
-            r#""crowded_clients":0,"rate_limited":0,"balanced_out":0,"balanced_in":0,"http2_connections":0,"http2_streams":0,"http2_resets":0,"http2_floods":0,"websockets":0,"tunnels":0,"stall_takeovers":0,"local_cpu":0,"heartbeat":0,"open":0,"#,
+            r#""crowded_clients":0,"rate_limited":0,"balanced_out":0,"balanced_in":0,"http2_connections":0,"http2_streams":0,"http2_resets":0,"http2_floods":0,"websockets":0,"tunnels":0,"stall_takeovers":0,"local_cpu":0,"traces_exported":0,"traces_dropped":0,"heartbeat":0,"open":0,"#,
             r#""timeouts":{{"handshake":0,"head":0,"body":0,"send":0,"idle":0,"evicted_idle":1,"memory":0}},"#,
             r#""connections":{{"idle":0,"handshaking":0,"reading":0,"spooling":0,"in_pool":0,"sending":0,"websocket":0,"closing":1}}}}],"#,
             r#""waiting":{{}},"log":[],"#,
