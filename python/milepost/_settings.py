@@ -192,6 +192,10 @@ class Settings(TypedDict, total=False):
     """Address for metrics and the state of the server, or off."""
     admin_token_file: Text
     """File with the token that admin_bind asks for."""
+    statsd: Text
+    """Address of a StatsD server, or off."""
+    statsd_prefix: Text
+    """First part of the names that statsd gets."""
     pid_file: Text
     """File for the process id of the running server, or off."""
     threads: Text

@@ -22,6 +22,7 @@ pub(crate) mod traces;
 pub(crate) mod upstreams;
 pub(crate) mod value;
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -237,6 +238,35 @@ pub(crate) fn admin_bind(text: &str) -> Result<Option<AdminBind>, Hint> {
             None if text.parse::<u16>().is_ok() => hinted(format!("write `127.0.0.1:{text}`")),
             None => Err(None),
         },
+    }
+}
+
+/// Where a StatsD server listens.
+pub(crate) fn statsd(text: &str) -> Result<Option<SocketAddr>, Hint> {
+    if text == "off" {
+        return Ok(None);
+    }
+    // The usual name for this machine; others would have to be resolved.
+    let port = text.strip_prefix("localhost:");
+    let text = port.map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() > 0 => Ok(Some(address)),
+        Ok(_) => Err(None),
+        Err(_) => match text.strip_prefix(':') {
+            Some(port) => hinted(format!("write `127.0.0.1:{port}`")),
+            None if text.parse::<u16>().is_ok() => hinted(format!("write `127.0.0.1:{text}`")),
+            None => Err(None),
+        },
+    }
+}
+
+/// What the names of metrics begin with. A dot at its end is not needed.
+pub(crate) fn statsd_prefix(text: &str) -> Result<String, Hint> {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    match !name.is_empty() && name.bytes().all(is_fit) {
+        true => Ok(name.to_owned()),
+        false => Err(None),
     }
 }
 

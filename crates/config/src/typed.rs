@@ -48,7 +48,7 @@ use crate::options_table::COMPRESS_TYPES;
 use crate::parse::{files, rules};
 
 pub use acme::{AcmeChallenge, AcmeConfig, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, is_local_name};
-pub use admin::{AdminBind, AdminConfig};
+pub use admin::{AdminBind, AdminConfig, StatsdConfig};
 pub use applications::App;
 pub use asgi::{
     AsgiConfig, Concurrency, EventLoopKind, HttpSpec, Interface, LifespanMode, WebSocketConfig,
@@ -139,6 +139,8 @@ defaults! {
         pub pid_file: Option<PathBuf>,
         /// Where the state of the server can be asked for.
         pub admin: AdminConfig,
+        /// Where numbers are sent to once a second.
+        pub statsd: StatsdConfig,
         /// Reply headers that the server adds.
         pub headers: Headers,
         /// TRACE requests are passed to the application; otherwise 405 answers them, as everywhere else.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use config::failure::{Failure, plain};
 use ipc::history::{EndedRequest, EndedRequests, HistoryFile, wall_us};
 use ipc::stats::Shape;
-use telemetry::history::{HeldMark, MarkKind, PoolGauges, SumAdder};
+use telemetry::history::{HeldMark, HeldSecond, MarkKind, PoolGauges, SumAdder};
 
 use super::control::{ClientId, Outcome};
 use super::{Supervisor, say};
@@ -88,7 +88,7 @@ impl History {
     }
 
     /// Ends the second that lasts, with the pools as they are now.
-    fn add(&mut self, gauges: &[PoolGauges], now: Instant) {
+    fn add(&mut self, gauges: &[PoolGauges], now: Instant) -> HeldSecond {
         let (adder, file, pools) = (&mut self.adder, &self.file, &self.pools);
         self.ended.take(file, &mut |ended| {
             adder.add(&ended.request, pools.index(file, ended));
@@ -109,6 +109,7 @@ impl History {
             self.forget_at_s = at_s + FORGET_EVERY_S;
             file.forget_paths(at_s * 1_000_000);
         }
+        second
     }
 }
 
@@ -185,7 +186,9 @@ impl Supervisor<'_> {
             if let Some(happened) = happened {
                 history.compare(happened);
             }
-            history.add(&gauges, now);
+            let second = history.add(&gauges, now);
+            let names = history.pools.names.clone();
+            self.tell_statsd(&second, &names);
         }
     }
 

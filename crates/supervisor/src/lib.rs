@@ -44,6 +44,7 @@ mod sockets;
 mod stacks;
 mod stall;
 mod state_dir;
+mod statsd;
 mod status;
 mod stderr;
 mod upgrade;
@@ -203,6 +204,7 @@ struct Supervisor<'s> {
     /// Answers what is asked about the server.
     admin: HelperProcess<AdminConfig>,
     stalls: StallWatch,
+    statsd: statsd::Statsd,
     certificates: Certificates,
     health: health::Health,
     /// What went wrong last, and when.
@@ -352,6 +354,7 @@ impl<'s> Supervisor<'s> {
             acme_client: AcmeClient::default(),
             admin: HelperProcess::default(),
             stalls: StallWatch::default(),
+            statsd: statsd::Statsd::default(),
             certificates: Certificates::default(),
             health: health::Health::default(),
             last_failure: None,

@@ -31,6 +31,7 @@ impl Check<'_> {
         config.processes.development = self.development(draft);
         self.control(draft, config);
         self.admin(draft, config);
+        self.vain_statsd(draft, config);
         self.vain_jitter(draft, config);
         if config.listen.steering == Steering::Cpu && config.listen.driver_cpus.is_empty() {
             self.note(
@@ -102,6 +103,12 @@ impl Check<'_> {
             self.statement(&draft.origin("control"), text, hint);
         }
         config.processes.control = ControlConfig::At(file);
+    }
+
+    fn vain_statsd(&mut self, draft: &Draft, config: &Config) {
+        if config.statsd.address.is_none() && draft.is_written("statsd_prefix") {
+            self.vain("statsd_prefix", "statsd is off");
+        }
     }
 
     /// What is not for this machine alone asks for a token.

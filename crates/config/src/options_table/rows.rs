@@ -549,6 +549,15 @@ settings! {
     /// for each request.
     admin_token_file in Processes { placeholder: "FILE" }
         = text("a file", |text| parse::file(text).map(Some)) => config.admin.token_file;
+    /// Address of a StatsD server, or off
+    /// `127.0.0.1:8125`. Once a second the server sends it what has happened, by UDP: requests by status, durations,
+    /// and each pool. An address and port, because names are not resolved.
+    statsd in Processes { aliases: &["statsd_host"], placeholder: "ADDRESS", default: "off" }
+        = text("IP:PORT, or `off`", parse::statsd) => config.statsd.address;
+    /// First part of the names that statsd gets
+    /// `shop` makes `shop.requests` of `requests`.
+    statsd_prefix in Processes { placeholder: "NAME", default: "milepost" }
+        = text("letters, digits, `_`, `-` and `.`", parse::statsd_prefix) => config.statsd.prefix;
     /// File for the process id of the running server, or off
     /// The id is the supervisor's, which handles signals and commands. The server writes the file after it has
     /// opened its addresses. A file with the id of another running server is an error.

@@ -123,6 +123,8 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     ("control", "milepost.sock"),
     ("admin_bind", "127.0.0.1:9901"),
     ("admin_token_file", "admin.token"),
+    ("statsd", "127.0.0.1:8125"),
+    ("statsd_prefix", "shop.web"),
     ("pid_file", "milepost.pid"),
     ("threads", "2:8"),
     ("queue_len_max", "9"),

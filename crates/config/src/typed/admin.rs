@@ -20,3 +20,21 @@ pub enum AdminBind {
     /// A unix socket.
     Unix(PathBuf),
 }
+
+/// What a StatsD server is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatsdConfig {
+    /// Where it listens; there is none by default.
+    pub address: Option<SocketAddr>,
+    /// What the names of metrics begin with.
+    pub prefix: String,
+}
+
+impl Default for StatsdConfig {
+    fn default() -> Self {
+        Self {
+            address: None,
+            prefix: "milepost".to_owned(),
+        }
+    }
+}
