@@ -23,9 +23,9 @@ def routes(server: Supervised) -> dict[str, dict[str, Any]]:
 
 
 def mapped(pid: int) -> list[str]:
-    """Shared mappings of anonymous memory of a process."""
+    """The shared mappings of counters of a process, which are anonymous memory."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return [line for line in lines if "memfd:" in line and line.split()[1][3] == "s"]
+    return [line for line in lines if "memfd:milepost-counters" in line and line.split()[1][3] == "s"]
 
 
 def test_numbers_of_all_processes_are_added_up(supervise: Callable[..., Supervised]) -> None:

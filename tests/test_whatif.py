@@ -84,7 +84,7 @@ def test_predicts_what_another_number_of_threads_gives(tmp_path: Path, log: Path
     other = tmp_path / "five.log"
     other.write_text("".join(naviserver(5, 5000)))
     measured = told(tmp_path, str(other), "--threads", "5")["log"]["queue"]
-    (predicted,) = told(tmp_path, str(log), "--threads", "5", "--control", "off")["answers"]
+    (predicted,) = told(tmp_path, str(log), "--threads", "5", "--controller", "off")["answers"]
     for name in ("p50_ms", "p95_ms", "p99_ms"):
         off = abs(predicted["queue"][name] - measured[name])
         assert off <= max(2, 0.15 * measured[name]), name
@@ -109,7 +109,7 @@ def test_finds_the_fewest_threads(tmp_path: Path, log: Path) -> None:
 def test_a_pool_of_its_own_keeps_slow_requests_away(tmp_path: Path) -> None:
     path = tmp_path / "slow.log"
     path.write_text("".join(naviserver(8, 5000, slow_share=0.01)))
-    apart = ("--threads", "6", "--pools", "slow=2 /reports/*", "--control", "off")
+    apart = ("--threads", "6", "--pools", "slow=2 /reports/*", "--controller", "off")
     (answer,) = told(tmp_path, str(path), *apart)["answers"]
     rest, slow = answer["pools"]
     assert (rest["name"], slow["name"]) == ("default", "slow")
@@ -154,7 +154,7 @@ def test_writes_a_page_that_needs_no_network(tmp_path: Path, log: Path) -> None:
 
 def test_synthetic_requests_need_no_log(tmp_path: Path) -> None:
     spec = ("--synthetic", "poisson rate=100 run=exp:10ms for=60s")
-    found = told(tmp_path, *spec, "--threads", "1,2", "--control", "off")
+    found = told(tmp_path, *spec, "--threads", "1,2", "--controller", "off")
     assert found["log"] is None and found["calibration"] is None
     one, two = found["answers"]
     assert 5000 < one["arrived"] < 7000
@@ -215,7 +215,7 @@ def test_computing_in_a_log_is_done_one_at_a_time(tmp_path: Path, serve: Callabl
     # processor in it. How much of a run was off its processor is up to the machine.
     assert 0.02 < lock["computing_share"] <= 1
     assert lock["waiting_share"] < 0.2
-    spec = ("--synthetic", "poisson rate=40 run=20ms cpu={}% for=60s", "--threads", "8", "--control", "off")
+    spec = ("--synthetic", "poisson rate=40 run=20ms cpu={}% for=60s", "--threads", "8", "--controller", "off")
     all_of_it, none_of_it = (
         told(tmp_path, *(part.format(share) for part in spec))["answers"][0]["total"]["mean_ms"]
         for share in (100, 0)
