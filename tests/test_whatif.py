@@ -215,7 +215,14 @@ def test_computing_in_a_log_is_done_one_at_a_time(tmp_path: Path, serve: Callabl
     # processor in it. How much of a run was off its processor is up to the machine.
     assert 0.02 < lock["computing_share"] <= 1
     assert lock["waiting_share"] < 0.2
-    spec = ("--synthetic", "poisson rate=40 run=20ms cpu={}% for=60s", "--threads", "8", "--controller", "off")
+    spec = (
+        "--synthetic",
+        "poisson rate=40 run=20ms cpu={}% for=60s",
+        "--threads",
+        "8",
+        "--controller",
+        "off",
+    )
     all_of_it, none_of_it = (
         told(tmp_path, *(part.format(share) for part in spec))["answers"][0]["total"]["mean_ms"]
         for share in (100, 0)
