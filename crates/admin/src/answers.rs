@@ -174,12 +174,8 @@ impl Answers {
     }
 
     async fn analysis<B>(&self, request: &Request<B>, analysis: Analysis) -> Answer {
-        // It costs processor time, which no page of another site is to have.
-        if is_of_another_site(request.headers()) {
-            return Answer::text(403, "only the page of this server may ask\n");
-        }
-        if request.method() != Method::GET {
-            return Answer::text(405, "GET alone\n").with(ALLOW, "GET");
+        if let Some(refusal) = costs_too_much(request) {
+            return refusal;
         }
         let Some(span) = HistorySpan::of_query(request.uri().query().unwrap_or_default()) else {
             return Answer::text(400, SPANS);
@@ -195,12 +191,8 @@ impl Answers {
     }
 
     fn live<B>(&self, request: &Request<B>) -> Answer {
-        // A page of another site cannot read them, and takes no place from those that can.
-        if is_of_another_site(request.headers()) {
-            return Answer::text(403, "only the page of this server may ask\n");
-        }
-        if request.method() != Method::GET {
-            return Answer::text(405, "GET alone\n").with(ALLOW, "GET");
+        if let Some(refusal) = costs_too_much(request) {
+            return refusal;
         }
         match self.live.subscribe() {
             Some(events) => Answer {
@@ -252,6 +244,16 @@ impl Answers {
             None => Answer::text(503, SILENT),
         }
     }
+}
+
+/// Refuses requests that take processor time or a place of few, and get nothing for it: those of a page of another site,
+/// which cannot read the answer, and those for the head alone.
+fn costs_too_much<B>(request: &Request<B>) -> Option<Answer> {
+    if is_of_another_site(request.headers()) {
+        return Some(Answer::text(403, "only the page of this server may ask\n"));
+    }
+    let is_get = request.method() == Method::GET;
+    (!is_get).then(|| Answer::text(405, "GET alone\n").with(ALLOW, "GET"))
 }
 
 fn wants_html<B>(request: &Request<B>) -> bool {

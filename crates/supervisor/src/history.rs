@@ -25,6 +25,8 @@ pub(super) struct History {
     adder: SumAdder,
     /// The pools of the second that lasts: a list of names, its number, and what is known of each.
     pools: SecondPools,
+    /// What pools had refused when the second began; after an upgrade, only from its end on.
+    knows_refusals: bool,
     marks: Vec<HeldMark>,
     /// What happened before the second that lasts; none before the first.
     before: Option<Happened>,
@@ -48,11 +50,17 @@ struct Happened {
 
 impl History {
     fn new(file: HistoryFile, first: MarkKind) -> History {
+        let pools = file.newest().map(|newest| SecondPools {
+            number: newest.number,
+            names: newest.pools.clone(),
+        });
         let mut history = History {
             ended: EndedRequests::new(&file),
             file,
             adder: SumAdder::default(),
-            pools: SecondPools::default(),
+            // The processes of the program before this one serve until others do.
+            pools: pools.unwrap_or_default(),
+            knows_refusals: first == MarkKind::Start,
             marks: Vec::new(),
             before: None,
             began: Instant::now(),
@@ -90,6 +98,9 @@ impl History {
     /// Ends the second that lasts, with the pools as they are now.
     fn add(&mut self, gauges: &[PoolGauges], now: Instant) -> HeldSecond {
         let (adder, file, pools) = (&mut self.adder, &self.file, &self.pools);
+        if !std::mem::replace(&mut self.knows_refusals, true) {
+            adder.begin_pools(gauges);
+        }
         self.ended.take(file, &mut |ended| {
             adder.add(&ended.request, pools.index(file, ended));
         });

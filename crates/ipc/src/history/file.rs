@@ -139,6 +139,11 @@ impl HistoryFile {
         Ok(number)
     }
 
+    /// The list of names that was made last.
+    pub fn newest(&self) -> Option<&RouteNames> {
+        self.names.last()
+    }
+
     /// The names of the pools of a list; none: it is not known any more.
     pub fn pools(&self, number: u32) -> &[String] {
         let list = self.names.iter().find(|list| list.number == number);

@@ -61,7 +61,8 @@ struct PathAdder {
     sums: PerPhase<u64>,
 }
 
-/// How many durations are in each bucket: eight for each power of two of microseconds.
+/// How many durations are in each bucket: eight for each power of two of microseconds. A distribution of `time` would take
+/// 9.7 KB for each of 2,048 paths; this one takes a tenth of it at most, and grows with the longest duration.
 #[derive(Clone, Default)]
 struct Durations {
     len: u64,

@@ -188,6 +188,10 @@ fn of_four(word: u64) -> [Nanos; 4] {
 impl HeldSecond {
     /// Its words.
     pub fn words(&self) -> [u64; SECOND_WORDS] {
+        assert!(
+            self.pools.len() <= SECOND_POOLS,
+            "a second has room for its pools"
+        );
         let mut words = [0; SECOND_WORDS];
         words[0] = self.at_s;
         words[1] = two(self.names, self.span_ms);
@@ -252,6 +256,10 @@ impl PoolSum {
 impl HeldMinute {
     /// Its words.
     pub fn words(&self) -> [u64; MINUTE_WORDS] {
+        assert!(
+            self.rows.len() <= MINUTE_ROWS,
+            "a minute has room for its rows"
+        );
         let mut words = [0; MINUTE_WORDS];
         words[0] = self.at_s;
         let places = words[1..].chunks_exact_mut(ROW_WORDS);
