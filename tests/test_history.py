@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,10 @@ def test_refuses_what_names_no_running_server(tmp_path: Path, words: list[str], 
 
 
 APP = """
+import os
 import time
+
+time.sleep(5 if os.path.exists("slow") else 0)
 
 def app(environ, start_response):
     time.sleep(0.03 if environ["PATH_INFO"] == "/slow" else 0.002)
@@ -159,6 +163,25 @@ def test_seconds_minutes_and_paths_have_each_request_once(shop: Supervised, port
     assert [kinds[0], kinds[1]] == ["start", "reload"] and "upgrade" in kinds
     assert history(port, "24h")["seconds"] == []
     assert ended(history(port, "24h")) == ended(history(port, "1h")) == 45
+
+
+def test_pools_have_their_seconds_while_an_upgrade_starts_processes(
+    shop: Supervised, port: int, tmp_path: Path
+) -> None:
+    ask(shop, 5, "/a")
+    assert until(lambda: ended(history(port)) == 5)
+    (tmp_path / "slow").touch()
+    with ThreadPoolExecutor(1) as beside:
+        upgrade = beside.submit(shop.done, "upgrade")
+        # The program that goes on has begun; the processes of the one before it serve.
+        assert until(lambda: "upgraded from" in shop.errors)
+        ask(shop, 6, "/b")
+        upgrade.result()
+    assert until(lambda: answers(port))
+    assert until(lambda: ended(history(port)) == 11)
+    pools = [pool for second in history(port)["seconds"] for pool in second["pools"]]
+    assert sum(pool["requests"] for pool in pools if pool["pool"] == "default") == 11
+    assert sum(pool["refused"] for pool in pools) == 0
 
 
 def test_whatif_and_report_take_what_the_server_holds(shop: Supervised, port: int) -> None:
