@@ -6,12 +6,14 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::failure::StartFault;
 use config::typed::{ServerAddress, TraceExport, UpstreamServer, UpstreamTls};
 use http::{Asked, ReplyHead, ReplyHeadStep};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -100,7 +102,7 @@ impl Collector {
     pub(super) fn send(&self, message: &[u8], time: Duration) -> ExportOutcome {
         let deadline = Instant::now() + time;
         let answered = match &self.server.address {
-            ServerAddress::Unix(path) => UnixStream::connect(path)
+            ServerAddress::Unix(path) => connect_unix(path)
                 .and_then(|stream| self.ask(BoundedStream { stream, deadline }, message)),
             ServerAddress::Tcp { host, port } => {
                 connect(host, *port, deadline).and_then(|stream| {
@@ -152,6 +154,16 @@ impl Collector {
         let (head_text, body) = answer.split_at(head.bytes);
         Ok(outcome(head.status, head_text, body))
     }
+}
+
+/// Does not wait: a collector whose queue of connections is full is asked again later.
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
