@@ -148,7 +148,13 @@ def test_a_full_pool_shows_while_it_is_full(serve: Callable[..., Milepost], fold
         return json.loads(text)
 
     assert until(lambda: load()["work"] == 3)
-    assert load() == {"utilization": 3.0, "work": 3, "running": 1, "waiting": 2, "capacity": 1}
+    now = load()
+    demand = now.pop("demand")
+    assert now.pop("utilization") == demand
+    assert now == {"work": 3, "running": 1, "waiting": 2, "capacity": 1}
+    # One runs and two wait without an end: in the mean of the last seconds that is what there is to do.
+    assert until(lambda: load()["demand"] == 3, 20)
+    assert value(port, "milepost_utilization_ratio") == 3
     assert value(port, "milepost_pool_waiting", pool="default") == 2
     assert ask(port, "/ready") == (200, "ready\n")
     os.close(held)
@@ -180,7 +186,7 @@ def test_a_server_of_files_has_no_work_to_report(
 ) -> None:
     serve("--static", f"/={folder}", "--admin-bind", f"127.0.0.1:{port}")
     assert until(lambda: answers(port))
-    load = {"utilization": 0.0, "work": 0, "running": 0, "waiting": 0, "capacity": 0}
+    load = {"utilization": 0.0, "demand": 0.0, "work": 0, "running": 0, "waiting": 0, "capacity": 0}
     assert json.loads(ask(port, "/load")[1]) == load
     assert ask(port, "/metrics")[0] == 200
 

@@ -29,7 +29,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs/autoscaling"
 RECORDED = DOCS / "recorded.txt"
 CLAIRVOYANT = "clairvoyant"
 TARGETS = (0.65, 0.8, 0.9, 1.0)
-WINDOWS = (120, 300)
+WINDOWS = (60, 120, 300)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from lab.autoscaling.pods import Event, Pod, Requests
 #: last scrape: the middle, as their phase is not known.
 SYNC_OFFSET = 7.5
 
+#: A server counts the requests that run so often.
+SAMPLE_SECONDS = 1.0
+
 INSIDE = attrgetter("inside")
 
 
@@ -57,6 +60,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.sampled = self.now
 
     def scale(self, count: int, is_ready: bool = False) -> None:
         """From now on there are `count` pods: new ones start, the youngest end."""
@@ -85,11 +89,16 @@ class Fleet:
             at = min([until, *self._changes_ahead()])
             self._serve(at)
             self.now = at
+            if at - self.sampled >= SAMPLE_SECONDS:
+                self.sampled = at
+                for pod in self.ready:
+                    pod.sample()
             self._change_pods()
 
     def _changes_ahead(self) -> list[float]:
         starts = [pod.expected_ready for pod in self.pods if pod.ready is None]
-        return [*starts, *(self._leaves_at(pod) for pod in self.leaving)]
+        sample = self.sampled + SAMPLE_SECONDS
+        return [*starts, *(self._leaves_at(pod) for pod in self.leaving), sample]
 
     def _leaves_at(self, pod: Pod) -> float:
         """When to look again at a pod that is being deleted: after preStop, each second, and at the kill."""
@@ -138,7 +147,7 @@ class Fleet:
 
     def load(self) -> float:
         """What KEDA adds up: `utilization` of `/load` of each ready pod."""
-        return sum(pod.inside for pod in self.ready) / self.machine.threads
+        return sum(pod.demand() for pod in self.ready) / self.machine.threads
 
     def seconds(self) -> float:
         """How long all pods have lived, together."""

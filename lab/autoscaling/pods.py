@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import heapq
+import itertools
 import math
 import statistics
 from array import array
@@ -27,6 +28,9 @@ QUEUE_TIMEOUT_SECONDS = 30.0
 OVERLOAD_SECONDS_MIN = 1.0
 FLOW_SECONDS_MAX = 30.0
 RUNS_LEN = 63
+#: As SECONDS and TRIES in crates/supervisor/src/demand.rs.
+DEMAND_SECONDS = 8
+TRIES = 2
 #: The latency of a request that has got no reply of the application.
 REFUSED = -1.0
 LOST = -2.0
@@ -51,6 +55,15 @@ class Totals(NamedTuple):
     at: float
     arrived: int
     completed: int
+
+
+class Sample(NamedTuple):
+    """Of a second."""
+
+    running: int
+    waiting: int
+    completed: int
+    refused: int
 
 
 @dataclass
@@ -81,7 +94,7 @@ class Pod:
     __slots__ = (
         "arrived", "completed", "cpu_at", "cpu_seconds", "created", "deleted", "expected_ready", "inside",
         "is_looked_at", "looks", "number", "overload_seconds", "pressure", "ready", "refused", "requests",
-        "running", "runs", "share", "speeds", "threads", "version", "virtual", "waiting",
+        "running", "runs", "samples", "share", "speeds", "threads", "version", "virtual", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, threads: int, share: float, requests: Requests, created: float) -> None:
@@ -95,6 +108,7 @@ class Pod:
         self.waiting: deque[int] = deque()
         self.virtual, self.cpu_at, self.cpu_seconds = 0.0, created, 0.0
         self.runs: deque[float] = deque(maxlen=RUNS_LEN)
+        self.samples: deque[Sample] = deque(maxlen=DEMAND_SECONDS + 1)
         self.pressure, self.is_looked_at, self.looks = Pressure.CALM, False, Looks()
         self.overload_seconds = OVERLOAD_SECONDS_MIN
         # One processor for all threads: where they want more, all become slower by the same part.
@@ -107,6 +121,23 @@ class Pod:
         self.virtual += step
         self.cpu_seconds += step * count * self.share
         self.cpu_at = now
+
+    def sample(self) -> None:
+        """What the server does every second."""
+        self.samples.append(Sample(len(self.running), len(self.waiting), self.completed, self.refused))
+
+    def demand(self) -> float:
+        """As in crates/supervisor/src/demand.rs: how many requests would run at once if none waited."""
+        waiting = len(self.waiting)
+        if len(self.samples) < 2:
+            return len(self.running) + waiting
+        first, last = self.samples[0], self.samples[-1]
+        seconds = len(self.samples) - 1
+        busy = sum(sample.running for sample in itertools.islice(self.samples, 1, None))
+        completed = last.completed - first.completed
+        run = min(busy / completed, DEMAND_SECONDS) if completed else DEMAND_SECONDS
+        more = TRIES * (last.refused - first.refused) + waiting - first.waiting
+        return max(0.0, busy / seconds + more / seconds * run) + waiting * (run / DEMAND_SECONDS)
 
     def offer(self, request: int, now: float, events: list[Event]) -> None:
         """A request comes."""

@@ -3,6 +3,7 @@
 //! Each question gets one text in a file in memory. The process that asks keeps an answer for a while, so that many
 //! clients cost the supervisor no more than one.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
@@ -12,16 +13,20 @@ use rustix::process::Pid;
 use serde::Serialize;
 
 use super::acme_client::talk_failure;
+use super::demand::PoolCounts;
 use super::{Supervisor, metrics};
 use config::typed::AdminConfig;
 use ipc::payload;
 use ipc::{AdminQuery, ProcessEvent, Role, SupervisorCommand};
+use telemetry::counters::PoolFigures;
 
 /// What the server has to do, for autoscalers.
 #[derive(Default, Serialize)]
-struct Load {
-    /// Requests that run or wait, for each that can run at once.
-    utilization: f64,
+pub(super) struct Load {
+    /// The demand, for each request that can run at once.
+    pub(super) utilization: f64,
+    /// Requests that would run at once if none waited and none were refused, in the mean of the last eight seconds.
+    demand: f64,
     /// Requests that run or wait.
     work: u64,
     running: u64,
@@ -42,7 +47,33 @@ impl Supervisor<'_> {
 
     /// When something is due for it.
     pub(super) fn admin_due(&self, now: Instant) -> Option<Instant> {
-        self.admin.due(self.wanted_admin().is_some(), now)
+        let is_wanted = self.wanted_admin().is_some();
+        let look = is_wanted.then(|| self.demand.due(now));
+        self.admin.due(is_wanted, now).into_iter().chain(look).min()
+    }
+
+    /// Looks at the pools for autoscalers, if it is time.
+    pub(super) fn measure_demand(&mut self, now: Instant) {
+        if self.wanted_admin().is_none() || self.demand.due(now) > now {
+            return;
+        }
+        let mut counts: BTreeMap<String, PoolCounts> = BTreeMap::new();
+        let mut add = |name: &str, figures: &PoolFigures| {
+            let sum = counts.entry(name.to_owned()).or_default();
+            sum.running += figures.running;
+            sum.waiting += figures.waiting;
+            sum.completed += figures.completed;
+            sum.refused += figures.refused + figures.shed + figures.expired;
+        };
+        for pool in &self.lifetime.gone.pools {
+            add(&pool.name, &pool.figures);
+        }
+        for counters in self.processes.iter().filter_map(|one| one.counters()) {
+            for (number, pool) in (0..).zip(counters.pools) {
+                add(counters.pool_name(number), &pool.numbers());
+            }
+        }
+        self.demand.look(counts, now);
     }
 
     fn wanted_admin(&self) -> Option<AdminConfig> {
@@ -83,8 +114,9 @@ impl Supervisor<'_> {
 
     /// What the applications have to do, and can do at once, in the processes that take requests. Requests for upstreams
     /// are work of other servers.
-    fn load(&self) -> Load {
+    pub(super) fn load(&self) -> Load {
         let mut load = Load::default();
+        let mut now: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for process in self.ready_processes() {
             let generation = self.generation(process.generation);
             let (Some(counters), Some(generation)) = (process.counters(), generation) else {
@@ -97,6 +129,9 @@ impl Supervisor<'_> {
                 let figures = pool.numbers();
                 load.running += figures.running;
                 load.waiting += figures.waiting;
+                let (running, waiting) = now.entry(settings.name.as_str()).or_default();
+                *running += figures.running;
+                *waiting += figures.waiting;
                 let event_loop = process.event_loops.get(app).and_then(Option::as_ref);
                 if event_loop.is_none() {
                     load.capacity += figures.threads_max;
@@ -106,7 +141,10 @@ impl Supervisor<'_> {
             load.capacity += counters.event_loop.inside_max.count();
         }
         load.work = load.running + load.waiting;
-        load.utilization = load.work as f64 / load.capacity.max(1) as f64;
+        for (name, (running, waiting)) in now {
+            load.demand += self.demand.demand(name, running, waiting);
+        }
+        load.utilization = load.demand / load.capacity.max(1) as f64;
         load
     }
 

@@ -15,6 +15,7 @@ mod argv;
 mod certificates;
 mod commands;
 pub mod control;
+mod demand;
 mod events;
 mod file_reader;
 mod file_watcher;
@@ -203,6 +204,8 @@ struct Supervisor<'s> {
     acme_client: AcmeClient,
     /// Answers what is asked about the server.
     admin: HelperProcess<AdminConfig>,
+    /// For autoscalers.
+    demand: demand::DemandMeter,
     stalls: StallWatch,
     statsd: statsd::Statsd,
     certificates: Certificates,
@@ -353,6 +356,7 @@ impl<'s> Supervisor<'s> {
             file_watcher: None,
             acme_client: AcmeClient::default(),
             admin: HelperProcess::default(),
+            demand: demand::DemandMeter::default(),
             stalls: StallWatch::default(),
             statsd: statsd::Statsd::default(),
             certificates: Certificates::default(),
@@ -391,6 +395,7 @@ impl<'s> Supervisor<'s> {
             self.take_changes();
             self.look_after_certificates(Instant::now());
             self.look_after_history(Instant::now());
+            self.measure_demand(Instant::now());
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) struct ServerFacts {
     pub(super) started_unix_s: u64,
     /// Number of the newest configuration.
     pub(super) generation: u64,
+    /// What autoscalers get to know.
+    pub(super) utilization: f64,
     pub(super) processes: Vec<ProcessLine>,
     pub(super) crashes: u64,
     pub(super) recycled: u64,
@@ -118,6 +120,12 @@ fn expose_processes(facts: &ServerFacts, writer: &mut MetricWriter) {
         "Number of the newest configuration; each reload makes another one",
     );
     writer.sample(&[], facts.generation);
+    writer.family(
+        "milepost_utilization_ratio",
+        MetricKind::Gauge,
+        "Requests that would run at once if none waited, for each that can run at once, in the mean of 8 s; for autoscalers",
+    );
+    writer.sample(&[], facts.utilization);
     writer.family(
         "milepost_memory_resident_bytes",
         MetricKind::Gauge,

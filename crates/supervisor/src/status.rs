@@ -184,6 +184,7 @@ impl Supervisor<'_> {
             python: self.processes.iter().find_map(|one| one.python.clone()),
             started_unix_s: since_1970.unwrap_or_default().as_secs(),
             generation: self.lifetime.generations_made,
+            utilization: self.load().utilization,
             processes: processes.chain(empty).collect(),
             crashes: self.lifetime.crashes,
             recycled: self.lifetime.recycled,

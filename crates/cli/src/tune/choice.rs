@@ -370,7 +370,8 @@ const INTERPRETER_BUSY: f64 = 0.5;
 impl Speedup {
     pub(super) fn limit(self) -> LimitKind {
         let waiting = SPEEDUP_OF_WAITING.min(self.clients as f64 / 2.0);
-        let busy = self.times * self.computing;
+        // Where many clients get less done than one, the interpreter is as busy with them.
+        let busy = self.times.max(1.0) * self.computing;
         match self.times {
             _ if self.computing >= COMPUTING_MIN && busy >= INTERPRETER_BUSY => {
                 LimitKind::Interpreter
@@ -592,6 +593,8 @@ mod tests {
         assert_eq!(limit(3.0, 32, 0.1), LimitKind::Both);
         // Two thirds of the time are spent on other programs: the interpreter is the limit all the same.
         assert_eq!(limit(2.8, 32, 0.3), LimitKind::Interpreter);
+        // Threads that compute hinder each other.
+        assert_eq!(limit(0.4, 32, 0.7), LimitKind::Interpreter);
         // Few clients cannot be answered many times as fast.
         assert_eq!(limit(3.5, 4, 0.02), LimitKind::Waiting);
     }

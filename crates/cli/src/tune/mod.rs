@@ -182,6 +182,7 @@ impl Tuning<'_> {
         let load = LoadKind::Clients(1);
         let outcome = self.mix.run(&server, load, seconds, name, &self.stop)?;
         let log = server.access_log.clone();
+        let ready_s = server.ready_s();
         server.end();
         self.check_stop()?;
         let kind = match LogModel::of(&log, None).map_err(first_of)?.is_on_loop() {
@@ -192,7 +193,7 @@ impl Tuning<'_> {
         if per_second <= 0.0 {
             return Err(unanswered());
         }
-        let computing = computing_part(&log);
+        let computing = computing_part(&log, ready_s);
         Ok((
             kind,
             AloneFigures {
@@ -449,8 +450,9 @@ fn of_times(times: &Times, name: &str) -> f64 {
     }
 }
 
-/// For which part of their runs the requests of a log computed.
-fn computing_part(log: &Path) -> f64 {
+/// For which part of their runs the requests of a log computed. They would have run for less time if no other program had
+/// used the processors: so long, threads were ready to run.
+fn computing_part(log: &Path, ready_s: f64) -> f64 {
     let (mut run_s, mut cpu_s) = (0.0, 0.0);
     let input = report::Input::File(log.to_owned());
     let read = report::lines(&input, None, &mut |line| {
@@ -460,7 +462,7 @@ fn computing_part(log: &Path) -> f64 {
         Some(std::ops::ControlFlow::Continue(()))
     });
     match read.is_ok() && run_s > 0.0 {
-        true => f64::min(cpu_s / run_s, 1.0),
+        true => cpu_s / (run_s - ready_s).max(cpu_s).max(f64::MIN_POSITIVE),
         false => 0.0,
     }
 }
@@ -489,7 +491,15 @@ mod tests {
                     receive=0.000000 queue=0.000000 run=0.010000 send=0.000000 total=0.010000 \
                     cpu=0.004000 gil=0.002000 at=1795852438.871443\n";
         std::fs::write(&log, line.repeat(3)).expect("written");
-        assert!((computing_part(&log) - 0.4).abs() < 1e-6);
-        assert!(computing_part(&folder.path().join("none")).abs() < 1e-6);
+        let is = |ready_s: f64, part: f64| {
+            assert!(
+                (computing_part(&log, ready_s) - part).abs() < 1e-6,
+                "{ready_s}"
+            );
+        };
+        is(0.0, 0.4);
+        is(0.015, 0.8);
+        is(1.0, 1.0);
+        assert!(computing_part(&folder.path().join("none"), 0.0).abs() < 1e-6);
     }
 }

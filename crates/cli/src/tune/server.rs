@@ -126,6 +126,11 @@ impl OwnServer {
         self.child.id()
     }
 
+    /// How long its threads were ready to run and had no processor, in seconds; 0 where the kernel does not tell.
+    pub(super) fn ready_s(&self) -> f64 {
+        ready_ns(self.pid()) as f64 / 1e9
+    }
+
     /// What a request is answered with, whose bytes say that the connection ends with it.
     ///
     /// # Errors
@@ -210,6 +215,28 @@ impl Drop for OwnServer {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Of a process and its children.
+fn ready_ns(process: u32) -> u64 {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return 0;
+    };
+    let of_thread = |folder: PathBuf| {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let own = read("schedstat");
+        let own = own
+            .split_whitespace()
+            .nth(1)
+            .and_then(|text| text.parse().ok());
+        let children = read("children");
+        let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+        own.unwrap_or(0) + children.map(ready_ns).sum::<u64>()
+    };
+    threads
+        .flatten()
+        .map(|thread| of_thread(thread.path()))
+        .sum()
 }
 
 fn fault(error: &io::Error) -> Message {
