@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import threading
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+import spans
+from spans import CLIENT, SERVER, adds_up
 from upstreams import Connection, Request, Upstream, answering
 
 from raw import Client
@@ -176,33 +175,16 @@ class Collector:
     def keep(self, asked: Request) -> None:
         """Fails for what is no message."""
         assert asked.header("content-type") == "application/json"
-        message = json.loads(asked.body)
-        for resource in message["resourceSpans"]:
-            for span in (one for scope in resource["scopeSpans"] for one in scope["spans"]):
-                # OTLP's JSON has ids in hexadecimal digits, protobuf's in Base64.
-                for key in ("traceId", "spanId", "parentSpanId"):
-                    if key in span:
-                        span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
-        parsed = json_format.Parse(json.dumps(message), ExportTraceServiceRequest())
-        for resource in parsed.resource_spans:
-            self.resources.append(attributes(resource.resource.attributes))
-            for scope in resource.scope_spans:
-                assert scope.scope.name == "milepost"
-                assert len(scope.spans) <= 512
-                self.spans += [shown(span) for span in scope.spans]
+        found, resources = spans.read(asked.body)
+        self.spans += found
+        self.resources += resources
 
     def requests(self, length: int) -> list[dict[str, Any]]:
         """The spans of so many requests, in their order, each with those below it in `below`."""
         assert until(lambda: len([one for one in self.spans if one["kind"] == SERVER]) >= length)
-        servers = [one for one in self.spans if one["kind"] == SERVER]
+        servers = spans.requests(self.spans)
         assert len(servers) == length
-        for server in servers:
-            server["below"] = {
-                one["name"]: one
-                for one in self.spans
-                if one["parent"] == server["id"] and one["kind"] != SERVER
-            }
-        return sorted(servers, key=lambda one: one["begin"])
+        return servers
 
     def __enter__(self) -> Collector:
         self.upstream.__enter__()
@@ -210,29 +192,6 @@ class Collector:
 
     def __exit__(self, *_: object) -> None:
         self.upstream.close()
-
-
-def attributes(pairs: Any) -> dict[str, Any]:
-    """Attributes by their keys."""
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
-
-
-def shown(span: Any) -> dict[str, Any]:
-    """A span in plain values."""
-    return {
-        "trace": span.trace_id.hex(),
-        "id": span.span_id.hex(),
-        "parent": span.parent_span_id.hex(),
-        "name": span.name,
-        "kind": span.kind,
-        "begin": span.start_time_unix_nano,
-        "end": span.end_time_unix_nano,
-        "failed": span.status.code == 2,
-        "flags": span.flags,
-    } | attributes(span.attributes)
-
-
-SERVER, CLIENT = 2, 3
 
 
 def exporting(collector: Collector, *more: str, sample: str = "100%") -> str:
@@ -246,14 +205,6 @@ def static(folder: Path) -> str:
     (folder / "files").mkdir(exist_ok=True)
     (folder / "files" / "a.txt").write_text("hello")
     return f'static = ["/files={folder}/files"]\n'
-
-
-def adds_up(span: dict[str, Any]) -> bool:
-    """Whether the phases of a request fill its time, one behind the other."""
-    phases = [span["below"][name] for name in ("receive", "queue", "run", "send") if name in span["below"]]
-    ends = [span["begin"], *(phase["end"] for phase in phases)]
-    begins = [*(phase["begin"] for phase in phases), span["end"]]
-    return ends == begins
 
 
 def test_a_request_for_a_file_is_one_span_with_its_phases(

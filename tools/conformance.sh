@@ -37,6 +37,20 @@ if command -v go >/dev/null 2>&1; then
     PROMETHEUS_OPERATOR_SOURCE=$(go_source github.com/prometheus-operator/prometheus-operator v0.85.0)
     export KEDA_SOURCE PROMETHEUS_OPERATOR_SOURCE
 fi
+
+# The OpenTelemetry Collector has no package of its own: its parts come by Go's client, as tests/collector/go.sum pins them.
+OTEL_COLLECTOR=$cache/otel-collector-$(cat tests/collector/main.go tests/collector/go.mod tests/collector/go.sum | cksum | tr ' ' '-')
+export OTEL_COLLECTOR
+if [ ! -x "$OTEL_COLLECTOR" ]; then
+    if command -v go >/dev/null 2>&1; then
+        say "building the OpenTelemetry Collector of tests/collector, for two minutes or so"
+        (cd tests/collector && go build -buildvcs=false -trimpath -ldflags='-s -w' -o "$OTEL_COLLECTOR" .) \
+            || say "the OpenTelemetry Collector could not be built; its tests are skipped"
+    else
+        say "missing: go 1.26 or later, for the tests with the OpenTelemetry Collector"
+    fi
+fi
+
 # The schemas of Kubernetes are in a Python package, of which nothing else is used.
 KUBERNETES_SCHEMAS=$cache/kubernetes_validate-1.37.0-py3-none-any.whl
 export KUBERNETES_SCHEMAS
