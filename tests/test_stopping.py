@@ -58,6 +58,26 @@ def test_an_idle_server_stops_at_once(serve: Callable[..., Milepost], number: si
     assert refuses_connections(server)
 
 
+def test_connections_close_at_once_however_long_they_have_been_idle(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    """A second after each response, the server looks whether the client has taken it: it may be about to."""
+    (tmp_path / "a.txt").write_text("a")
+    server = serve("--static", f"/={tmp_path}", "--drain-timeout", "10m", "--idle-timeout", "10m")
+    clients: list[Client] = []
+    until_s = time.monotonic() + 1.3
+    # One after the other, so that the looks at some are due at any moment.
+    while time.monotonic() < until_s:
+        clients.append(server.connect())
+        assert clients[-1].ask("GET", "/a.txt").status == 200
+        select.select([], [], [], 0.005)
+    server.signal()
+    for client in clients:
+        with client:
+            assert client.is_closed()
+    assert server.wait() == 0
+
+
 def test_what_runs_and_what_waits_is_answered(serve: Callable[..., Milepost], tmp_path: Path) -> None:
     """One request runs, others wait in the pool's queue, others in the kernel: none is lost."""
     server = serve("zoo:app", "--threads", "1:1", "--drivers", "1")

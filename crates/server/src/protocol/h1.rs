@@ -283,7 +283,10 @@ impl H1 {
         let (is_idle, since) = driver.table.borrow_mut().idle_since(connection.slot);
         let now = telemetry::now();
         let idle = driver.config().timeouts.idle;
+        // A deadline that has passed hides the wake-up of a driver that drains, which comes only once.
+        let drains = driver.state.get() >= ServingState::Draining && self.received > 0;
         let timeout = match woken {
+            Woken::Deadline if drains => return Step::Then(Then::Close),
             // A connection that never sent anything gets a moment.
             Woken::Draining if self.received == 0 => {
                 connection.now_doing(Doing::Idle, now.plus(FIRST_BYTE_GRACE));
