@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +165,19 @@ def test_the_usual_form_of_the_log_ends_with_the_trace(
 class Collector:
     """A collector of spans: it reads messages as OpenTelemetry's own definition has them, or misbehaves."""
 
-    def __init__(self, respond: Callable[[Connection, Request], None] | None = None) -> None:
+    def __init__(
+        self, respond: Callable[[Connection, Request], None] | None = None, path: str | None = None
+    ) -> None:
         self.spans: list[dict[str, Any]] = []
         self.resources: list[dict[str, str]] = []
-        self.upstream = Upstream(answering(respond or self.take))
+        self.upstream = Upstream(answering(respond or self.take), path=path)
+        #: What the setting `traces` says.
+        self.url = f"unix:{path}" if path else self.upstream.url
 
     def take(self, connection: Connection, asked: Request) -> None:
-        """Keeps the spans of a message."""
-        self.keep(asked)
+        """Keeps the spans of a message. Answered first: once a test has the spans, the exchange is over."""
         connection.reply(b"{}", "Content-Type: application/json")
+        self.keep(asked)
 
     def keep(self, asked: Request) -> None:
         """Fails for what is no message."""
@@ -196,7 +203,11 @@ class Collector:
 
 def exporting(collector: Collector, *more: str, sample: str = "100%") -> str:
     """Settings that send all spans to a collector."""
-    url = collector.upstream.url
+    return exporting_to(collector.url, *more, sample=sample)
+
+
+def exporting_to(url: str, *more: str, sample: str = "100%") -> str:
+    """The same, to what may be no collector."""
     return f'traces = "{url}"\ntraces_sample = "{sample}"\n' + JSON_LOGS + "".join(more)
 
 
@@ -429,3 +440,83 @@ def test_the_variables_of_opentelemetry_name_the_collector(
         collector.requests(1)
         (asked,) = collector.upstream.seen
     assert (asked.target, asked.header("api-key")) == ("/v1/traces", "a b")
+
+
+@pytest.fixture
+def socket_path() -> Iterator[str]:
+    """A path for a unix socket: those of tests are longer than a socket's may be."""
+    with tempfile.TemporaryDirectory(prefix="milepost-") as folder:
+        yield f"{folder}/collector"
+
+
+def test_a_collector_at_a_unix_socket_comes_and_goes(
+    serve: Callable[..., Milepost], tmp_path: Path, socket_path: str
+) -> None:
+    # Nobody is there.
+    server = serve(toml=exporting_to(f"unix:{socket_path}", static(tmp_path)))
+    with server.connect() as client:
+        assert client.ask("GET", "/files/a.txt").status == 200
+        assert until(lambda: len(told(server)) == 1)
+        for _ in range(100):
+            assert client.ask("GET", "/files/a.txt").status == 200
+        # It comes within the tries of the first message, and gets all.
+        with Collector(path=socket_path) as collector:
+            assert len(collector.requests(101)) == 101
+            assert until(lambda: len(told(server)) == 2)
+            (host,) = {asked.header("host") for asked in collector.upstream.seen}
+        Path(socket_path).unlink()
+        # It goes, and its socket with it.
+        for _ in range(100):
+            assert client.ask("GET", "/files/a.txt").status == 200
+        assert until(lambda: len(told(server)) == 3)
+    assert server.stop() == 0
+    assert host == "localhost"
+    first, second, third = told(server)
+    assert f"`unix:{socket_path}` does not take spans: No such file" in first
+    assert "takes spans again; those of 0 requests are lost" in second
+    assert "does not take spans: No such file" in third
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["never read", "queue full"])
+def test_a_unix_socket_on_which_nobody_accepts_slows_nothing(
+    serve: Callable[..., Milepost], tmp_path: Path, socket_path: str, is_full: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(socket_path)
+        listener.listen(0 if is_full else 16)
+        if is_full:
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.connect(socket_path)
+            other = stack.enter_context(socket.socket(socket.AF_UNIX))
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                other.connect(socket_path)
+        server = serve(toml=exporting_to(f"unix:{socket_path}", static(tmp_path)))
+        thread = next(
+            task
+            for task in Path(f"/proc/{server.serving_pid}/task").iterdir()
+            if (task / "comm").read_text().strip() == "mp-traces"
+        )
+        with server.connect() as client:
+            assert client.ask("GET", "/files/a.txt").status == 200
+            if is_full:
+                assert until(lambda: len(told(server)) == 1)
+            else:
+                # The message has left, or waits for room: its thread waits in a call.
+                assert until(lambda: in_socket_call(thread))
+            # More than may wait, each of them with two kilobytes: what is beyond that is dropped.
+            for _ in range(800):
+                assert client.ask("GET", "/files/" + "x" * 2_000).status == 404
+            assert client.ask("GET", "/files/a.txt").status == 200
+        assert until(lambda: len(server.lines) == 802)
+        # The process ends without it.
+        assert server.stop() == 0
+    if is_full:
+        (line,) = told(server)
+        assert "does not take spans: its queue of connections is full" in line
+
+
+def in_socket_call(thread: Path) -> bool:
+    """Whether a thread waits in a call for a unix socket."""
+    return "unix" in (thread / "wchan").read_text()

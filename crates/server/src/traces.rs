@@ -22,7 +22,7 @@ use collector::{Collector, ExportOutcome};
 
 /// Bytes of records that may wait, some three thousand.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
-/// Spans of one message; a request has at most seven.
+/// Spans of one message; a request has at most seven: a message has no more than 512.
 const SPANS_MAX: usize = 505;
 /// How long records wait for others before they are sent.
 const GATHERING: Duration = Duration::from_secs(1);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use config::failure::StartFault;
 use config::typed::{ServerAddress, TraceExport, UpstreamServer, UpstreamTls};
 use http::{Asked, ReplyHead, ReplyHeadStep};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -160,7 +161,10 @@ impl Collector {
 fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| match error {
+        Errno::AGAIN => io::Error::other("its queue of connections is full"),
+        error => error.into(),
+    })?;
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
