@@ -403,6 +403,9 @@ def test_a_server_that_does_not_speak_http2_gets_no_request(serve: Callable[...,
     def serve_peer(connection: Connection) -> None:
         connection.until(b"SM\r\n\r\n")
         connection.send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        # What was not read would reset the connection, and the response might be lost with it.
+        while connection.sock.recv(1 << 16):
+            pass
 
     with Upstream(serve_peer) as upstream:
         server = proxy(serve, upstream, retries=0)
