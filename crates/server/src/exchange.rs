@@ -27,8 +27,8 @@ use http::{BasicCredentials, HeadView, RequestHead};
 use logging::{Log, OnFull, RecordWriter};
 use smol_str::{SmolStr, ToSmolStr};
 use telemetry::{
-    Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Sampler, Spans, Stamp, StreamFacts,
-    TraceContext, TraceParent, UpstreamFacts, WebSocketFacts, made_number,
+    AuthFacts, Ending, LoopFacts, NO_POOL, Phases, Queued, Record, Sampler, Spans, Stamp,
+    StreamFacts, TraceContext, TraceParent, UpstreamFacts, WebSocketFacts, made_number,
 };
 
 use crate::blocking_pool::BlockingPool;
@@ -94,6 +94,8 @@ pub struct ExchangeRecord {
     pub event_loop: LoopFacts,
     /// The upstream that has answered it.
     pub upstream: UpstreamFacts,
+    /// The server of `forward_auth` that was asked whether it may pass.
+    pub auth: AuthFacts,
     /// Index of the route that took it.
     pub route: u16,
     /// Index of the driver that received it.
@@ -623,6 +625,7 @@ impl Recorder {
             websocket: ended.websocket,
             event_loop: ended.event_loop,
             upstream: ended.upstream,
+            auth: ended.auth,
             client: ends.client_host.as_bytes(),
             peer: ends.peer_host.as_bytes(),
             status: ended.status,

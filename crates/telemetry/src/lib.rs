@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth_facts;
 mod calendar;
 pub mod counters;
 mod endpoint_load;
@@ -27,6 +28,7 @@ mod trace;
 mod upstream_facts;
 mod websocket_facts;
 
+pub use auth_facts::{AuthFacts, AuthFailure};
 pub use calendar::{civil_from_unix, unix_from_civil};
 pub use endpoint_load::{EndpointLoad, ToldLoad, push_own_phases};
 pub use loop_facts::LoopFacts;

@@ -5,7 +5,7 @@
 //! between them are this file. It must not read a clock, count or format, nor know where the bytes go.
 //!
 //! ```text
-//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 14 lengths, u16 ┐┌ upstream ┐┌ the strings, one after another ┐
+//! ┌ bytes of the whole record, u32 ┐┌ numbers, fixed ┐┌ 15 lengths, u16 ┐┌ upstream ┐┌ the strings, one after another ┐
 //! ```
 //! Only a record of an exchange that was sent to an upstream has the facts of that.
 //! All numbers are little-endian. The layout lives only inside one process and may change freely.
@@ -13,7 +13,9 @@
 use std::num::NonZeroU32;
 
 use crate::upstream_facts::{UPSTREAM_BYTES, UpstreamFacts};
-use crate::{LoopFacts, Nanos, Phases, ResetBy, Stamp, StreamFacts, TraceContext, WebSocketFacts};
+use crate::{
+    AuthFacts, LoopFacts, Nanos, Phases, ResetBy, Stamp, StreamFacts, TraceContext, WebSocketFacts,
+};
 
 /// How things stood at a pool when an exchange came to its queue.
 ///
@@ -116,6 +118,8 @@ pub struct Record<'a> {
     pub event_loop: LoopFacts,
     /// The upstream that has answered it.
     pub upstream: UpstreamFacts,
+    /// The server that was asked whether it may pass.
+    pub auth: AuthFacts,
     /// Wall time of `phases.arrived`, nanoseconds since 1970 UTC. The log thread fills it before
     /// formatting; it is 0 when encoded.
     pub wall_arrived_ns: u64,
@@ -174,6 +178,7 @@ impl Default for Record<'_> {
             websocket: WebSocketFacts::default(),
             event_loop: LoopFacts::default(),
             upstream: UpstreamFacts::default(),
+            auth: AuthFacts::default(),
             wall_arrived_ns: 0,
             client: b"",
             peer: b"",
@@ -201,7 +206,7 @@ impl Default for Record<'_> {
 
 /// Bytes of everything before the strings.
 const FIXED_BYTES: usize = 4 + 7 * 8 + 14 * 8 + 7 * 4 + 5 * 2 + 6 + STRINGS_LEN * 2;
-const STRINGS_LEN: usize = 14;
+const STRINGS_LEN: usize = 15;
 /// Where `phases.sent` is: behind the length and four stamps.
 const SENT_AT: usize = 4 + 4 * 8;
 /// Longer strings are cut: the length field is a `u16`.
@@ -216,7 +221,9 @@ impl<'a> Record<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let trace = self.trace.is_known().then(|| self.trace.to_bytes());
         let trace = trace.as_ref().map_or(&[][..], |bytes| bytes);
-        let strings = self.strings(trace);
+        let auth = self.auth.is_known().then(|| self.auth.to_bytes());
+        let auth = auth.as_ref().map_or(&[][..], |bytes| bytes);
+        let strings = self.strings(trace, auth);
         let text_bytes: usize = strings.iter().map(|string| string.len()).sum();
         let upstream = self.upstream.is_known().then(|| self.upstream.to_bytes());
         let upstream = upstream.as_ref().map_or(&[][..], |bytes| bytes);
@@ -266,7 +273,7 @@ impl<'a> Record<'a> {
         whole.then(|| (Stamp(fixed.u64()), record_bytes))
     }
 
-    fn strings<'b>(&'b self, trace: &'b [u8]) -> [&'b [u8]; STRINGS_LEN] {
+    fn strings<'b>(&'b self, trace: &'b [u8], auth: &'b [u8]) -> [&'b [u8]; STRINGS_LEN] {
         let cut = |string: &'b [u8]| &string[..string.len().min(STRING_BYTES_MAX)];
         let line = &self.request_line[..self.request_line.len().min(REQUEST_LINE_BYTES_MAX)];
         [
@@ -284,11 +291,12 @@ impl<'a> Record<'a> {
             cut(self.request_id),
             cut(self.tls),
             trace,
+            auth,
         ]
     }
 
     fn take_strings(&mut self, mut fixed: Fixed<'_>, mut text: &'a [u8]) -> Option<()> {
-        let mut trace = &b""[..];
+        let (mut trace, mut auth) = (&b""[..], &b""[..]);
         for string in [
             &mut self.client,
             &mut self.peer,
@@ -304,10 +312,12 @@ impl<'a> Record<'a> {
             &mut self.request_id,
             &mut self.tls,
             &mut trace,
+            &mut auth,
         ] {
             (*string, text) = text.split_at_checked(usize::from(fixed.u16()))?;
         }
         self.trace = TraceContext::from_bytes(trace)?;
+        self.auth = AuthFacts::from_bytes(auth)?;
         text.is_empty().then_some(())
     }
 
@@ -315,7 +325,7 @@ impl<'a> Record<'a> {
         let mut fixed = [0; FIXED_BYTES];
         let mut at = 0;
         let phases = &self.phases;
-        // At most 14 strings of 64 KiB, so the sum fits.
+        // At most 15 strings of 64 KiB, so the sum fits.
         put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
         for number in [
             phases.arrived.0,

@@ -10,6 +10,8 @@ pub(crate) const CONTEXT_BYTES: usize = 16 + 8 + 8 + 1;
 
 /// The number of the child span of a request at its upstream.
 pub(crate) const UPSTREAM_CHILD: u8 = 5;
+/// That of the question to the server of `forward_auth`.
+pub(crate) const AUTH_CHILD: u8 = 6;
 
 const SAMPLED: u8 = 1;
 /// The last seven bytes of the trace id are random (level 2).
@@ -127,6 +129,11 @@ impl TraceContext {
     /// The header as an upstream gets it: its parent is the span of the exchange at the upstream.
     pub fn upstream_header(&self) -> [u8; TRACEPARENT_BYTES] {
         self.header_of(&self.child_id(UPSTREAM_CHILD))
+    }
+
+    /// The header as the server of `forward_auth` gets it: its parent is the span of the question.
+    pub fn auth_header(&self) -> [u8; TRACEPARENT_BYTES] {
+        self.header_of(&self.child_id(AUTH_CHILD))
     }
 
     fn header_of(&self, span: &[u8; 16]) -> [u8; TRACEPARENT_BYTES] {

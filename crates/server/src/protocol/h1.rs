@@ -463,12 +463,13 @@ impl H1 {
     /// Begins a request that may pass once that is known, and refuses any other.
     async fn authenticate(&self, pending: Box<Unfinished<Box<Check>>>) -> Step {
         let head = pending.head.view();
-        let record = pending.record;
-        let mut request = ReceivedRequest { head, record };
+        let mut record = pending.record;
         // The check has its own time: no deadline of the client's is running.
         self.connection.now_doing(Doing::Sending, Stamp::NEVER);
-        let checked = self.connection.authenticate(*pending.rest, head, &record);
-        match checked.await {
+        let check = *pending.rest;
+        let checked = self.connection.authenticate(check, head, &mut record).await;
+        let mut request = ReceivedRequest { head, record };
+        match checked {
             Ok(CheckVerdict::Pass(look, other)) => {
                 request.head = other.as_ref().map_or(head, RequestHead::view);
                 self.begin_request(request, look, telemetry::now())

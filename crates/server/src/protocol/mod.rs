@@ -38,12 +38,12 @@ use crate::bandwidth::BandwidthLimit;
 use crate::driver::handoff::Opened;
 use crate::driver::table::Fired;
 use crate::driver::{Driver, Scratch, ServingState};
+use crate::exchange::Body;
 use crate::exchange::Ends;
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
 use crate::exchange::Permit;
 use crate::exchange::stream::StreamShared;
-use crate::exchange::{self, Body};
 use crate::guards::{Check, RouteGuard, UserVerdict};
 use crate::proxies::LastClient;
 use crate::refusal::Refusal;
@@ -338,7 +338,12 @@ impl Connection {
         let driver = &self.driver;
         let head = request.head;
         let ends = self.ends_of(head);
-        let mut permit = match self.count_request(head, &ends, now) {
+        let counted = match look {
+            Look::First => self.count_request(head, &ends, now),
+            // It has kept its place while it was checked.
+            Look::Authenticated | Look::Authorized => Ok(self.permit.take()),
+        };
+        let mut permit = match counted {
             Ok(permit) => permit,
             Err(refusal) => return Begun::Respond(self.refuse(request, refusal)),
         };
@@ -359,6 +364,9 @@ impl Connection {
         if let Some(guard) = driver.shared.guards.of(disposition.route)
             && let Some(begun) = self.guarded(guard, request, &ends, look)
         {
+            if matches!(begun, Begun::Authenticate(_)) {
+                self.permit.set(permit);
+            }
             return begun;
         }
         let ReceivedRequest { record, .. } = request;
@@ -448,7 +456,7 @@ impl Connection {
         &self,
         check: Check,
         head: HeadView<'_>,
-        record: &ExchangeRecord,
+        record: &mut ExchangeRecord,
     ) -> Result<CheckVerdict, Stop> {
         match check {
             Check::Password(check) => {
@@ -463,8 +471,7 @@ impl Connection {
             }
             Check::ForwardAuth(auth) => {
                 let ends = self.ends_of(head);
-                let name = || exchange::name(record.id, head);
-                let asked = self.driver.authorize(&auth, head, &ends, name);
+                let asked = self.driver.authorize(&auth, head, &ends, record);
                 self.unless_cut(asked).await
             }
         }

@@ -12,7 +12,7 @@ use http::upstream::{
     ForwardingChain, ForwardingFields, HostField, UpstreamRequest, UpstreamResponse, WantedUpgrade,
 };
 use http::{FieldLines, HeadView};
-use queueing::balancing::{FailureKind, LoadReport, Outcome, Progress, RetryCase, may_retry};
+use queueing::balancing::{LoadReport, Outcome, Progress, RetryCase, may_retry};
 use telemetry::{Nanos, Stamp, ToldLoad};
 
 use super::DriverUpstream;
@@ -410,30 +410,11 @@ impl UpstreamExchange<'_> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let outcome = match failed.fault {
             _ if is_stale => Outcome::Abandoned,
-            UpstreamFault::Unreachable | UpstreamFault::Handshake(_) => {
-                Outcome::Failed(FailureKind::Connect)
-            }
-            UpstreamFault::ConnectTimeout | UpstreamFault::Silent => {
-                Outcome::Failed(FailureKind::Timeout)
-            }
-            UpstreamFault::Closed
-            | UpstreamFault::GoneAway
-            | UpstreamFault::Refused
-            | UpstreamFault::Reset => Outcome::Failed(FailureKind::Closed),
-            UpstreamFault::Malformed(_)
-            | UpstreamFault::NotSwitched
-            | UpstreamFault::Http2Violation => Outcome::Failed(FailureKind::Malformed),
             UpstreamFault::Status(status) => Outcome::Served {
                 latency: telemetry::now().since(slot.taken),
                 status,
             },
-            UpstreamFault::NoneLeft
-            | UpstreamFault::NoneFree
-            | UpstreamFault::TooManyTunnels
-            | UpstreamFault::NoUpgrade
-            | UpstreamFault::Body
-            | UpstreamFault::Unwanted
-            | UpstreamFault::Unwritable(_) => Outcome::Abandoned,
+            fault => fault.failure().map_or(Outcome::Abandoned, Outcome::Failed),
         };
         slot.ended(telemetry::now(), outcome);
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use http::upstream::RequestFault;
+use queueing::balancing::FailureKind;
 use telemetry::Ending;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
@@ -119,6 +120,29 @@ impl UpstreamFault {
             UpstreamFault::NoneLeft => "destination_unavailable",
             UpstreamFault::NoneFree | UpstreamFault::TooManyTunnels => "connection_limit_reached",
             UpstreamFault::Status(_)
+            | UpstreamFault::Body
+            | UpstreamFault::Unwanted
+            | UpstreamFault::Unwritable(_) => return None,
+        })
+    }
+
+    /// What the group's server has done wrong; `None`: it is not to blame.
+    pub(super) fn failure(self) -> Option<FailureKind> {
+        Some(match self {
+            UpstreamFault::Unreachable | UpstreamFault::Handshake(_) => FailureKind::Connect,
+            UpstreamFault::ConnectTimeout | UpstreamFault::Silent => FailureKind::Timeout,
+            UpstreamFault::Closed
+            | UpstreamFault::GoneAway
+            | UpstreamFault::Refused
+            | UpstreamFault::Reset => FailureKind::Closed,
+            UpstreamFault::Malformed(_)
+            | UpstreamFault::NotSwitched
+            | UpstreamFault::Http2Violation => FailureKind::Malformed,
+            UpstreamFault::Status(_)
+            | UpstreamFault::NoneLeft
+            | UpstreamFault::NoneFree
+            | UpstreamFault::TooManyTunnels
+            | UpstreamFault::NoUpgrade
             | UpstreamFault::Body
             | UpstreamFault::Unwanted
             | UpstreamFault::Unwritable(_) => return None,

@@ -17,7 +17,7 @@ use http::upstream::{
 };
 use http::{Asked, BodyFraming, FieldLines, HeadView, Marks, RequestHead};
 use queueing::balancing::{FailureKind, Outcome};
-use telemetry::Ending;
+use telemetry::{AuthFacts, AuthFailure, Ending, TraceContext};
 use tokio::time::timeout;
 
 use super::connection::UpstreamConnection;
@@ -27,7 +27,7 @@ use super::group::{NoSlot, PlacingKey, UpstreamSlot};
 use super::http2_stream::{Http2Stream, ResponsePart, final_response};
 use super::{DriverUpstream, fault_reply};
 use crate::driver::Driver;
-use crate::exchange::Ends;
+use crate::exchange::{self, Ends, ExchangeRecord, TRACEPARENT, TRACESTATE};
 use crate::protocol::{CheckVerdict, Look};
 use crate::refusal::Refusal;
 
@@ -61,13 +61,13 @@ struct AuthQuestion<'a> {
 }
 
 impl Driver {
-    /// Asks the server that decides about a request, whose `name` is for the error log.
+    /// Asks the server that decides about a request; its record gets to know of that.
     pub(crate) async fn authorize(
         self: &Rc<Self>,
         auth: &ForwardAuth,
         head: HeadView<'_>,
         ends: &Ends,
-        name: impl Fn() -> String,
+        record: &mut ExchangeRecord,
     ) -> CheckVerdict {
         if names_copied(auth, head) {
             return CheckVerdict::Refuse(Refusal::NAMES_COPIED);
@@ -75,7 +75,19 @@ impl Driver {
         let own = self
             .upstreams
             .own(self.config().upstreams[auth.upstream].pool);
-        let fault = match self.ask_auth_server(own, auth, head, ends).await {
+        let began = telemetry::now();
+        let mut server = None;
+        let trace = Some(record.id.trace()).filter(|trace| trace.is_known());
+        let asked = self.ask_auth_server(own, auth, (head, ends, trace), &mut server);
+        let asked = asked.await;
+        let (status, failure) = match &asked {
+            Ok(answer) => (answer.status, AuthFailure::None),
+            Err(fault) => (0, failure_of(*fault)),
+        };
+        let times = (began, telemetry::now());
+        let arrived = record.phases.arrived;
+        record.auth = AuthFacts::new(arrived, times, server, status, failure);
+        let fault = match asked {
             Ok(answer) if (200..300).contains(&answer.status) => {
                 let granted = answer.granted(auth);
                 let head = RequestHead::replacing(head, &auth.copied, &granted);
@@ -84,7 +96,8 @@ impl Driver {
             Ok(answer) => return CheckVerdict::Deny(answer.denial()),
             Err(fault) => fault,
         };
-        let text = format!("{}: forward_auth: {}", name(), fault.cause());
+        let name = exchange::name(record.id, head);
+        let text = format!("{name}: forward_auth: {}", fault.cause());
         self.shared.log.error(Level::Error, &text);
         CheckVerdict::Deny(Denial {
             reply: fault_reply(fault, &own.group.settings),
@@ -97,11 +110,13 @@ impl Driver {
         self: &Rc<Self>,
         own: &DriverUpstream,
         auth: &ForwardAuth,
-        head: HeadView<'_>,
-        ends: &Ends,
+        about: (HeadView<'_>, &Ends, Option<&TraceContext>),
+        server: &mut Option<u16>,
     ) -> Result<AuthAnswer, UpstreamFault> {
         let slot = self.slot_for_auth(own).await?;
-        let written = question(own, &slot, auth, head, ends);
+        *server = Some(slot.name());
+        let written = question(own, &slot, auth, about);
+        let (_, ends, _) = about;
         let question = AuthQuestion {
             driver: self,
             own,
@@ -120,8 +135,7 @@ impl Driver {
                     latency: now.since(slot.taken),
                     status: answer.status,
                 },
-                Err(UpstreamFault::Silent) => Outcome::Failed(FailureKind::Timeout),
-                Err(_) => Outcome::Failed(FailureKind::Closed),
+                Err(fault) => fault.failure().map_or(Outcome::Abandoned, Outcome::Failed),
             },
         );
         drop(slot);
@@ -151,6 +165,17 @@ impl Driver {
     }
 }
 
+/// What a span says of the server, or of why there was none to ask.
+fn failure_of(fault: UpstreamFault) -> AuthFailure {
+    match fault.failure() {
+        Some(FailureKind::Connect) => AuthFailure::Connect,
+        Some(FailureKind::Timeout) => AuthFailure::Timeout,
+        Some(FailureKind::Closed) => AuthFailure::Closed,
+        Some(FailureKind::Malformed) => AuthFailure::Malformed,
+        None => AuthFailure::NotAsked,
+    }
+}
+
 /// Whether a client calls one of these fields a field of its connection, by which the route's own server might drop it
 /// (RFC 9110 section 7.6.1).
 fn names_copied(auth: &ForwardAuth, head: HeadView<'_>) -> bool {
@@ -170,9 +195,20 @@ fn question(
     own: &DriverUpstream,
     slot: &UpstreamSlot,
     auth: &ForwardAuth,
-    head: HeadView<'_>,
-    ends: &Ends,
+    (head, ends, trace): (HeadView<'_>, &Ends, Option<&TraceContext>),
 ) -> Result<Vec<u8>, UpstreamFault> {
+    let method: (&[u8], &[u8]) = (b"X-Forwarded-Method", head.method());
+    let target: (&[u8], &[u8]) = (b"X-Forwarded-Uri", head.target());
+    let context = trace.map(TraceContext::auth_header);
+    let set = match &context {
+        Some(context) => &[method, target, (TRACEPARENT, &context[..])][..],
+        None => &[method, target],
+    };
+    let removed: &[&[u8]] = match trace {
+        // What vendors said belongs to another trace.
+        Some(trace) if !trace.has_parent() => &[b"content-type", b"content-encoding", TRACESTATE],
+        _ => &[b"content-type", b"content-encoding"],
+    };
     let request = UpstreamRequest {
         head,
         method: Some(b"GET"),
@@ -182,11 +218,8 @@ fn question(
         },
         framing: BodyFraming::None,
         forwarding: forwarding(ends, head),
-        set: &[
-            (b"X-Forwarded-Method", head.method()),
-            (b"X-Forwarded-Uri", head.target()),
-        ],
-        removed: &[b"content-type", b"content-encoding"],
+        set,
+        removed,
         upgrade: None,
     };
     let mut written = Vec::new();

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::tests::check_cases;
 use crate::{
-    Ending, Form, LoopFacts, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts, Style,
-    Template, TraceContext, UpstreamFacts, UpstreamPhases, WebSocketFacts, Writer, made_id,
+    AuthFacts, Ending, Form, LoopFacts, NO_POOL, Names, Phases, Queued, Record, Stamp, StreamFacts,
+    Style, Template, TraceContext, UpstreamFacts, UpstreamPhases, WebSocketFacts, Writer, made_id,
 };
 use proptest::prelude::*;
 
@@ -193,6 +193,7 @@ impl Facts {
             event_loop: self.event_loop,
             websocket: self.websocket,
             upstream: self.upstream,
+            auth: AuthFacts::NONE,
             wall_arrived_ns: self.wall_us * 1_000,
             client: text(0),
             peer: text(0),

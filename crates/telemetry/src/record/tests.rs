@@ -22,7 +22,7 @@ mod queue_facts {
 
 mod records {
     use super::super::*;
-    use crate::UpstreamPhases;
+    use crate::{AuthFailure, UpstreamPhases};
     use proptest::prelude::*;
 
     fn sample() -> Record<'static> {
@@ -69,6 +69,7 @@ mod records {
                 close_code: 4999,
             },
             upstream: UpstreamFacts::default(),
+            auth: AuthFacts::default(),
             wall_arrived_ns: 7,
             client: b"192.0.2.7",
             peer: b"127.0.0.1",
@@ -110,6 +111,14 @@ mod records {
         }
     }
 
+    fn judged() -> Record<'static> {
+        let times = (Stamp(30_000), Stamp(32_000));
+        Record {
+            auth: AuthFacts::new(Stamp(1), times, Some(31), 403, AuthFailure::Closed),
+            ..proxied()
+        }
+    }
+
     fn check(record: &Record<'_>) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
@@ -123,6 +132,7 @@ mod records {
     fn comes_back_as_it_was_written() {
         check(&sample());
         check(&Record::default());
+        check(&judged());
         for ending in Ending::ALL {
             check(&Record { ending, ..sample() });
         }

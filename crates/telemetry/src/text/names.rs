@@ -52,7 +52,12 @@ impl Known {
 
     /// The server that the record's exchange was sent to last.
     pub(super) fn upstream(&self, record: &Record<'_>) -> &[u8] {
-        by_index(&self.upstreams, record.upstream.server)
+        self.server(record.upstream.server)
+    }
+
+    /// The name of an upstream server.
+    pub(super) fn server(&self, index: u16) -> &[u8] {
+        by_index(&self.upstreams, index)
     }
 
     /// Appends the worker that ran the record: `PROCESS.NUMBER`, `-` for none.

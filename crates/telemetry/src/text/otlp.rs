@@ -1,15 +1,15 @@
 //! A record as spans of OpenTelemetry, in the JSON of OTLP (protobuf's mapping; ids in hexadecimal digits).
 //!
 //! One span for the request, by the semantic conventions for HTTP servers, and one below it for each of its phases and
-//! for its upstream. Queries are left out: they have passwords in them.
+//! for its upstream and for the server of `forward_auth`. Queries are left out: they have passwords in them.
 
 use super::digits::push_u64;
 use super::escape::{json, push_json};
 use super::names::Known;
 use super::privacy::Privacy;
 use super::{Names, Style};
-use crate::trace::UPSTREAM_CHILD;
-use crate::{Ending, NO_POOL, Nanos, Record, TraceContext};
+use crate::trace::{AUTH_CHILD, UPSTREAM_CHILD};
+use crate::{AuthFailure, Ending, NO_POOL, Nanos, Record, TraceContext};
 
 /// Methods that the semantic conventions know.
 const METHODS: [&[u8]; 9] = [
@@ -105,6 +105,10 @@ fn spans(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) -> usize {
         out.push(b',');
     }
     request(record, names, out, begin_ns + passed.total.0);
+    if record.auth.is_known() {
+        auth(record, names, out);
+        written += 1;
+    }
     let is_queued = record.pool != NO_POOL;
     let mut at_ns = begin_ns;
     for (number, name, span, is_there) in [
@@ -222,6 +226,35 @@ fn upstream(record: &Record<'_>, names: &Known, out: &mut Vec<u8>, time: (u64, N
     open.seconds("milepost.connect", facts.connect);
     open.seconds("milepost.ttfb", facts.ttfb);
     open.close(b"");
+}
+
+/// The span of the question to the server of `forward_auth`, within the phase `receive`.
+fn auth(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
+    let (facts, trace) = (&record.auth, &record.trace);
+    let begin_ns = record.wall_arrived_ns + facts.began().0;
+    let place = child(trace, AUTH_CHILD, CLIENT, (begin_ns, facts.took()));
+    let mut open = open(out, trace, &place, |out| {
+        out.extend_from_slice(b"forward_auth");
+    });
+    open.text("http.request.method", b"GET");
+    if let Some(server) = facts.server() {
+        open.escaped("server.address", names.server(server));
+    }
+    let mut status = Vec::new();
+    if facts.status > 0 {
+        push_u64(&mut status, u64::from(facts.status));
+        open.number("http.response.status_code", u64::from(facts.status));
+    }
+    // Semantic conventions for HTTP clients: each status from 400 on is an error.
+    let error = match facts.failure {
+        AuthFailure::None if facts.status >= 400 => &status[..],
+        failure => failure.text().as_bytes(),
+    };
+    open.text("error.type", error);
+    open.close(match error {
+        [] => b"",
+        [..] => b",\"status\":{\"code\":2}",
+    });
 }
 
 fn child(trace: &TraceContext, number: u8, kind: u64, (begin_ns, span): (u64, Nanos)) -> SpanPlace {

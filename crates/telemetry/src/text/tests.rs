@@ -2,13 +2,14 @@
 
 mod documented;
 mod forged;
+mod otlp;
 
 use std::num::NonZeroU32;
 
 use super::*;
 use crate::{
-    Ending, LoopFacts, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts, UpstreamFacts,
-    UpstreamPhases, WebSocketFacts,
+    AuthFacts, Ending, LoopFacts, NO_POOL, Nanos, Phases, Queued, ResetBy, Stamp, StreamFacts,
+    UpstreamFacts, UpstreamPhases, WebSocketFacts,
 };
 
 const SAMPLE: Record<'static> = Record {
@@ -61,6 +62,7 @@ const SAMPLE: Record<'static> = Record {
         ttfb: Nanos::ZERO,
         own: None,
     },
+    auth: AuthFacts::NONE,
     wall_arrived_ns: 971_186_136_000_123_000,
     client: b"192.0.2.7",
     peer: b"192.0.2.7",

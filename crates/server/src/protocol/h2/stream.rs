@@ -121,6 +121,7 @@ impl StreamTask {
         let mux = Rc::clone(&self.mux);
         let connection = &mux.connection;
         let index = request.head.index;
+        connection.permit.set(self.permit.take());
         let mut begun = connection.begin(&mut request, look, now);
         // The connection's own place is for one request at a time.
         self.permit = connection.permit.take();
@@ -238,10 +239,17 @@ impl StreamTask {
     }
 
     /// Begins a request that may pass once that is known, and refuses any other.
-    async fn authenticate(mut self, head: RequestHead, record: ExchangeRecord, check: Box<Check>) {
+    async fn authenticate(
+        mut self,
+        head: RequestHead,
+        mut record: ExchangeRecord,
+        check: Box<Check>,
+    ) {
         self.enter().await;
         let mux = Rc::clone(&self.mux);
-        let checked = mux.connection.authenticate(*check, head.view(), &record);
+        let checked = mux
+            .connection
+            .authenticate(*check, head.view(), &mut record);
         let checked = checked.await;
         let mut request = ReceivedRequest {
             head: head.view(),
