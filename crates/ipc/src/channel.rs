@@ -143,6 +143,8 @@ pub enum ProcessEvent {
     Challenges,
     /// The admin process: a client of it wants to know this.
     AdminQuery(AdminQuery),
+    /// The admin process: a client of it was dropped, because it took nothing of an answer for too long.
+    AdminClientDropped,
     /// A template: a process that it forked has ended.
     ChildEnded {
         /// Its process id.

@@ -11,6 +11,7 @@ mod acme;
 mod certificate;
 mod channel;
 pub mod history;
+mod host;
 pub mod listen;
 mod live;
 pub mod payload;
@@ -25,7 +26,8 @@ pub use channel::{
     AdminQuery, Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
     ReceivedMessage, Role, SupervisorCommand,
 };
-pub use live::{LiveFault, LiveProcess, LiveRoute, LiveRunning, LiveSample};
+pub use host::{GroupMemory, GroupThrottling, HostStatus, PressureStatus, StallStatus};
+pub use live::{LiveFault, LiveHeat, LiveProcess, LiveRoute, LiveRunning, LiveSample};
 pub use stack::StackReport;
 
 /// Environment variable that names the descriptor which was handed over to a process at its start.

@@ -5,7 +5,13 @@
 
 use serde::{Deserialize, Serialize};
 use telemetry::PerPhase;
-use telemetry::counters::{ConnectionCounts, Distribution, EventLoopFigures, PoolSnapshot};
+use telemetry::counters::{
+    ConnectionCounts, Distribution, EventLoopFigures, LogSnapshot, PoolSnapshot, SpoolFigures,
+    UpstreamSnapshot,
+};
+use telemetry::history::HEAT_CELLS;
+
+use crate::HostStatus;
 
 /// A server at one time; sums are over all processes that there ever were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,6 +54,37 @@ pub struct LiveSample {
     /// Requests that run and are not in `running`.
     #[serde(default)]
     pub running_more: u64,
+    /// By group and server.
+    #[serde(default)]
+    pub upstreams: Vec<UpstreamSnapshot>,
+    /// By name.
+    #[serde(default)]
+    pub logs: Vec<LogSnapshot>,
+    /// The spool folder.
+    #[serde(default)]
+    pub spool: SpoolFigures,
+    /// The machine and the control group.
+    #[serde(default)]
+    pub host: HostStatus,
+    /// The latest seconds of the history, at most [`LiveHeat::LEN_MAX`], the oldest first; `None`: there is no history.
+    #[serde(default)]
+    pub heat: Option<Vec<LiveHeat>>,
+}
+
+/// Requests that ended in one second of the history.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveHeat {
+    /// Its number: the next second has the next one. Each second is in the history under the same.
+    pub number: u64,
+    /// Its end, in seconds since 1970.
+    pub at_s: u64,
+    /// Requests by how long they took, between `telemetry::history::HEAT_BOUNDS`.
+    pub counts: [u64; HEAT_CELLS],
+}
+
+impl LiveHeat {
+    /// Seconds in a sample: who asks once a second misses none, and may come some seconds late.
+    pub const LEN_MAX: usize = 8;
 }
 
 /// What went wrong last.

@@ -221,6 +221,7 @@ mod tests {
     use super::super::RETRY;
     use super::super::budget::Budget;
     use super::super::format;
+    use super::super::sinks::WriteClock;
     use super::*;
     use crate::tests::stuck_pipe;
     use config::typed::{LogForm, LogPrivacy, LogTarget, Rotation};
@@ -240,14 +241,16 @@ mod tests {
             let sink = LogSink::open("access", &target, &rotation, bound, &Arc::default());
             (form, sink.unwrap())
         };
+        let counters = Box::leak(Box::default());
+        let logs = paths.iter().map(log).collect();
         AccessLogWriter {
             buffers: Arc::new(RecordBuffers::new(Budget::new(64 << 20, overflow))),
             errors: Arc::new(ErrorQueue::new(overflow)),
-            logs: LogSinks::new(paths.iter().map(log).collect(), &Arc::default()),
+            logs: LogSinks::new(logs, WriteClock::new(counters), &Arc::default()),
             batch: MergedBatch::default(),
             flush: Duration::ZERO,
             overflow,
-            counters: Box::leak(Box::default()),
+            counters,
             dropped: 0,
         }
     }

@@ -211,6 +211,7 @@ impl ErrorLogWriter {
 mod tests {
     use std::path::Path;
 
+    use super::super::sinks::WriteClock;
     use super::*;
     use crate::tests::stuck_pipe;
     use config::typed::{LogTarget, Rotation};
@@ -232,11 +233,13 @@ mod tests {
             };
             (filter, sink.unwrap())
         };
+        let counters = Box::leak(Box::default());
+        let logs = paths.iter().map(sink).collect();
         ErrorLogWriter {
             queue: Arc::new(ErrorQueue::new(overflow)),
-            logs: LogSinks::new(paths.iter().map(sink).collect(), &Arc::default()),
+            logs: LogSinks::new(logs, WriteClock::new(counters), &Arc::default()),
             dedup: Deduplicator::default(),
-            counters: Box::leak(Box::default()),
+            counters,
             dropped: 0,
         }
     }

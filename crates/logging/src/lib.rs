@@ -31,8 +31,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use config::failure::StartFault;
 use config::typed::{LogOverflow, LogTarget, Logs};
-use telemetry::Names;
 use telemetry::counters::LogStats;
+use telemetry::{Names, Stamp};
 
 use access::{AccessLogWriter, RecordFilter, RecordFormat};
 use archive::Archive;
@@ -42,7 +42,7 @@ use dedup::Deduplicator;
 use errors::{ErrorFilter, ErrorLogWriter, ErrorQueue};
 use notify::{Notifier, Urgency};
 use sink::LogSink;
-use sinks::LogSinks;
+use sinks::{LogSinks, WriteClock};
 
 pub use budget::OnFull;
 pub use buffers::RecordWriter;
@@ -67,6 +67,8 @@ pub struct Log {
     /// Threads wait for free memory rather than drop lines. Only then `is_awaited` need be asked.
     pub keeps_all: bool,
     counters: LogCounters,
+    /// Of the access logs, and of the error logs.
+    clocks: [WriteClock; 2],
     /// Requests to reopen all files so far.
     reopens: Arc<AtomicU64>,
 }
@@ -109,6 +111,7 @@ impl Log {
             overflow: logs.overflow,
             keeps_all: logs.overflow == LogOverflow::Wait,
             counters,
+            clocks: [counters.access, counters.errors].map(WriteClock::new),
             reopens: Arc::default(),
         });
         let notifier = Arc::default();
@@ -154,7 +157,7 @@ impl Log {
         Ok(AccessLogWriter {
             buffers: Arc::clone(&self.buffers),
             errors: Arc::clone(&self.errors),
-            logs: LogSinks::new(opened, &self.reopens),
+            logs: LogSinks::new(opened, self.clocks[0].clone(), &self.reopens),
             batch: MergedBatch::default(),
             flush,
             overflow: logs.overflow,
@@ -178,7 +181,7 @@ impl Log {
         }
         Ok(ErrorLogWriter {
             queue: Arc::clone(&self.errors),
-            logs: LogSinks::new(opened, &self.reopens),
+            logs: LogSinks::new(opened, self.clocks[1].clone(), &self.reopens),
             dedup: Deduplicator::default(),
             counters: self.counters.errors,
             dropped: 0,
@@ -247,8 +250,9 @@ impl Log {
         }
     }
 
-    /// Tells the counters how much waits, also while a thread is stuck in a write.
-    pub fn publish_gauges(&self) {
+    /// Tells the counters how much waits and how long, also while a thread is stuck in a write.
+    pub fn publish_gauges(&self, now: Stamp) {
+        self.clocks.iter().for_each(|clock| clock.publish(now));
         let budgets = [
             (self.counters.access, &self.buffers.budget),
             (self.counters.errors, &self.errors.budget),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use telemetry::counters::LogStats;
+use telemetry::{Nanos, Stamp};
 
 use super::RETRY;
 use super::sink::{LogNotice, LogSink};
@@ -14,15 +15,57 @@ use super::sink::{LogNotice, LogSink};
 /// All logs that one thread writes.
 pub(super) struct LogSinks<T> {
     pub(super) list: Vec<(T, LogSink)>,
+    clock: WriteClock,
     /// Requests to reopen all files so far, and how many of them were followed.
     reopens: Arc<AtomicU64>,
     reopened: u64,
 }
 
+/// How long writes take: the thread that writes says when one begins and ends, and others see one that does not end.
+#[derive(Clone)]
+pub(super) struct WriteClock {
+    counters: &'static LogStats,
+    /// When the write under way began; [`Stamp::ZERO`]: there is none.
+    began: Arc<AtomicU64>,
+}
+
+impl WriteClock {
+    pub(super) fn new(counters: &'static LogStats) -> Self {
+        Self {
+            counters,
+            began: Arc::default(),
+        }
+    }
+
+    fn time<R>(&self, write: impl FnOnce() -> R) -> R {
+        let began = telemetry::now();
+        self.began.store(began.0, Ordering::Relaxed);
+        let written = write();
+        self.began.store(Stamp::ZERO.0, Ordering::Relaxed);
+        let Nanos(took) = telemetry::now().since(began);
+        self.counters.write_ns.add_many(took);
+        self.counters.slowest_write_ns.raise_to(took);
+        written
+    }
+
+    /// Counts a write that is under way: its end may never come.
+    pub(super) fn publish(&self, now: Stamp) {
+        let began = Stamp(self.began.load(Ordering::Relaxed));
+        if began != Stamp::ZERO {
+            self.counters.slowest_write_ns.raise_to(now.since(began).0);
+        }
+    }
+}
+
 impl<T> LogSinks<T> {
-    pub(super) fn new(list: Vec<(T, LogSink)>, reopens: &Arc<AtomicU64>) -> Self {
+    pub(super) fn new(
+        list: Vec<(T, LogSink)>,
+        clock: WriteClock,
+        reopens: &Arc<AtomicU64>,
+    ) -> Self {
         Self {
             list,
+            clock,
             reopens: Arc::clone(reopens),
             reopened: 0,
         }
@@ -78,8 +121,16 @@ impl<T> LogSinks<T> {
 
     /// Writes the lines of these sinks as far as their targets take them.
     pub(super) fn write(&mut self, which: impl Fn(&LogSink) -> bool) -> Vec<LogNotice> {
-        let sinks = self.iter_mut().filter(|sink| which(sink));
-        sinks.flat_map(LogSink::write).collect()
+        let clock = &self.clock;
+        let sinks = self.list.iter_mut().map(|(_, sink)| sink);
+        let sinks = sinks.filter(|sink| which(sink));
+        sinks
+            .flat_map(|sink| match sink.has_lines() {
+                true => clock.time(|| sink.write()),
+                // A write of nothing says nothing of the disk.
+                false => sink.write(),
+            })
+            .collect()
     }
 
     /// Messages about lines that are unwritten at the end of the process.

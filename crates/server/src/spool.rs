@@ -8,9 +8,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use telemetry::counters::SpoolStats;
+use telemetry::{Nanos, Stamp};
 
 use crate::blocking_pool::BlockingPool;
 use os::unnamed_file;
+
+/// How full the folder is, is looked at this often.
+const LOOK_EVERY: Nanos = Nanos::from_secs(10);
 
 /// A body that is being written.
 #[derive(Debug)]
@@ -19,22 +26,88 @@ pub(crate) struct Spooled {
     pub(crate) bytes: u64,
 }
 
+/// The folder of unnamed files, and what is counted of it.
+#[derive(Clone)]
+pub(crate) struct SpoolDir {
+    path: Arc<Path>,
+    counters: &'static SpoolStats,
+}
+
 /// The spoolers and their folder.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Spoolers {
     /// The threads, for whatever else is to wait for the same disk.
     pub(crate) pool: BlockingPool,
-    dir: Arc<Path>,
+    dir: SpoolDir,
+    /// When the folder is to be looked at; [`Stamp::NEVER`] while a thread does.
+    look_due: Arc<AtomicU64>,
+}
+
+impl SpoolDir {
+    pub(crate) fn new(path: &Path, counters: &'static SpoolStats) -> Self {
+        Self {
+            path: path.into(),
+            counters,
+        }
+    }
+
+    /// A new file without a name.
+    pub(crate) fn unnamed_file(&self) -> io::Result<File> {
+        unnamed_file(&self.path)
+    }
+
+    /// Counts a write, which also gives how many bytes it has written.
+    pub(crate) fn counted<T>(&self, write: impl FnOnce() -> io::Result<(T, u64)>) -> io::Result<T> {
+        let began = telemetry::now();
+        let written = write();
+        let took = telemetry::now().since(began);
+        let bytes = written.as_ref().ok().map(|(_, bytes)| *bytes);
+        self.counters.wrote(bytes, took);
+        written.map(|(value, _)| value)
+    }
+
+    /// Counts how full the folder is. May wait for its disk.
+    fn look(&self) {
+        // Where the kernel does not say, the numbers stay what they were; the first write tells why.
+        if let Ok(found) = rustix::fs::statvfs(&*self.path) {
+            let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+            self.counters.free_bytes.set(bytes(found.f_bavail));
+            self.counters.size_bytes.set(bytes(found.f_blocks));
+        }
+    }
 }
 
 impl Spoolers {
     /// Starts `threads` spoolers; they end when the last clone of the result is gone.
-    pub(crate) fn start(threads: usize, dir: &Path) -> io::Result<Self> {
+    pub(crate) fn start(threads: usize, dir: SpoolDir) -> io::Result<Self> {
         let pool = BlockingPool::start("mp-spool", threads)?;
-        Ok(Self {
+        let spoolers = Self {
             pool,
-            dir: dir.into(),
-        })
+            dir,
+            look_due: Arc::default(),
+        };
+        spoolers.publish_gauges(telemetry::now());
+        Ok(spoolers)
+    }
+
+    /// Tells the counters what waits, and has a thread look at the folder where that is due. Does not wait.
+    pub(crate) fn publish_gauges(&self, now: Stamp) {
+        let counters = self.dir.counters;
+        counters.waiting.set(self.pool.waiting_len() as u64);
+        let due = self.look_due.load(Ordering::Relaxed);
+        // Of all drivers one sends the thread; and none does while the thread before still waits for the disk.
+        let is_ours = now.0 >= due
+            && (self.look_due)
+                .compare_exchange(due, Stamp::NEVER.0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_ours {
+            let (dir, look_due) = (self.dir.clone(), Arc::clone(&self.look_due));
+            self.pool.submit(move || {
+                dir.look();
+                let next = telemetry::now().plus(LOOK_EVERY);
+                look_due.store(next.0, Ordering::Relaxed);
+            });
+        }
     }
 
     /// Appends `data` to a body, making its file first where there is none; gives the buffer back empty.
@@ -43,7 +116,7 @@ impl Spoolers {
         spooled: Option<Spooled>,
         data: Vec<u8>,
     ) -> io::Result<(Spooled, Vec<u8>)> {
-        let dir = Arc::clone(&self.dir);
+        let dir = self.dir.clone();
         self.pool.run(move || write(spooled, data, &dir)).await?
     }
 }
@@ -51,17 +124,21 @@ impl Spoolers {
 fn write(
     spooled: Option<Spooled>,
     mut data: Vec<u8>,
-    dir: &Path,
+    dir: &SpoolDir,
 ) -> io::Result<(Spooled, Vec<u8>)> {
-    let mut spooled = match spooled {
-        Some(spooled) => spooled,
-        None => Spooled {
-            file: unnamed_file(dir)?,
-            bytes: 0,
-        },
-    };
-    spooled.file.write_all_at(&data, spooled.bytes)?;
-    spooled.bytes += data.len() as u64;
+    let len = data.len() as u64;
+    let mut spooled = dir.counted(|| {
+        let spooled = match spooled {
+            Some(spooled) => spooled,
+            None => Spooled {
+                file: dir.unnamed_file()?,
+                bytes: 0,
+            },
+        };
+        spooled.file.write_all_at(&data, spooled.bytes)?;
+        Ok((spooled, len))
+    })?;
+    spooled.bytes += len;
     data.clear();
     Ok((spooled, data))
 }

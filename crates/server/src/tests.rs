@@ -9,6 +9,7 @@ use telemetry::Stamp;
 use crate::blocking_pool::BlockingPool;
 use crate::exchange::{Body, Ends, Exchange, ExchangeRecord, Id};
 use crate::response::ReplyMemory;
+use crate::spool::SpoolDir;
 
 /// A head that is complete.
 pub(crate) fn head(text: &str) -> RequestHead {
@@ -63,8 +64,13 @@ pub(crate) fn exchange(text: &str) -> Exchange {
     }
 }
 
+/// The usual folder for unnamed files.
+pub(crate) fn spool_dir() -> SpoolDir {
+    SpoolDir::new(&Spool::default().dir, Box::leak(Box::default()))
+}
+
 /// Memory for 100 bytes of replies.
 pub(crate) fn memory() -> Arc<ReplyMemory> {
     let threads = BlockingPool::start("test-spool", 0).unwrap();
-    ReplyMemory::new(100, &Spool::default(), threads)
+    ReplyMemory::new(100, spool_dir(), threads)
 }

@@ -91,6 +91,7 @@ impl Supervisor<'_> {
                     let answer = SupervisorCommand::AdminAnswer(query);
                     self.admin.tell(answer, file.into_iter().collect());
                 }
+                ProcessEvent::AdminClientDropped => self.lifetime.admin_dropped += 1,
                 ProcessEvent::Failed => talk_failure(&received.fds),
                 // It serves nobody, and so says nothing else.
                 _ => {}

@@ -171,7 +171,8 @@ impl Supervisor<'_> {
             // Only the ACME client and the admin process say these, over channels of their own.
             ProcessEvent::Certificate(_)
             | ProcessEvent::Challenges
-            | ProcessEvent::AdminQuery(..) => {}
+            | ProcessEvent::AdminQuery(..)
+            | ProcessEvent::AdminClientDropped => {}
             ProcessEvent::ChildEnded { pid, wait_status } => {
                 let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
                 if let Some(pid) = pid {

@@ -1,11 +1,13 @@
 //! The history of the server as the supervisor has it: it makes the file or takes it over, gives it to processes and to
 //! those who ask for it, and once a second adds up the requests that have ended.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use config::failure::{Failure, plain};
+use ipc::LiveHeat;
 use ipc::history::{EndedRequest, EndedRequests, HistoryFile, wall_us};
 use ipc::stats::Shape;
 use telemetry::history::{HeldMark, HeldSecond, MarkKind, PoolGauges, SumAdder};
@@ -28,6 +30,8 @@ pub(super) struct History {
     /// What pools had refused when the second began; after an upgrade, only from its end on.
     knows_refusals: bool,
     marks: Vec<HeldMark>,
+    /// The latest seconds, for the page.
+    heat: VecDeque<LiveHeat>,
     /// What happened before the second that lasts; none before the first.
     before: Option<Happened>,
     began: Instant,
@@ -62,6 +66,7 @@ impl History {
             pools: pools.unwrap_or_default(),
             knows_refusals: first == MarkKind::Start,
             marks: Vec::new(),
+            heat: VecDeque::new(),
             before: None,
             began: Instant::now(),
             forget_at_s: 0,
@@ -73,6 +78,11 @@ impl History {
     /// When requests are added up next.
     pub(super) fn due(&self) -> Instant {
         self.began + EVERY
+    }
+
+    /// The latest seconds, the oldest first.
+    pub(super) fn heat(&self) -> Vec<LiveHeat> {
+        self.heat.iter().rev().cloned().collect()
     }
 
     fn mark(&mut self, kind: MarkKind) {
@@ -110,7 +120,14 @@ impl History {
         let minute = adder.minute();
         let is_over = adder.begins_minute(at_s);
         let second = adder.second(at_s, span_ms, pools.number, gauges);
+        let number = file.seconds_len();
         file.write_sums(&second, &minute, is_over, &self.marks);
+        self.heat.truncate(LiveHeat::LEN_MAX - 1);
+        self.heat.push_front(LiveHeat {
+            number,
+            at_s,
+            counts: second.heat,
+        });
         if is_over {
             adder.forget_minute();
         }

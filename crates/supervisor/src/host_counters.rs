@@ -20,6 +20,19 @@ const MEMORY_EVENTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
 /// As it is now.
 pub(super) fn read(root: &Path) -> HostStatus {
+    // Of the network namespace, as the sockets of this server are.
+    let netstat = fs::read_to_string(root.join("proc/self/net/netstat")).unwrap_or_default();
+    let groups = control_groups(root);
+    HostStatus {
+        listen_overflows: table_number(&netstat, "TcpExt", "ListenOverflows"),
+        listen_drops: table_number(&netstat, "TcpExt", "ListenDrops"),
+        memory: groups.first().and_then(|own| memory(own, &groups)),
+        ..waits(root)
+    }
+}
+
+/// What this server may have had to wait for, alone: some files fewer.
+pub(super) fn waits(root: &Path) -> HostStatus {
     let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let pressure = RESOURCES.iter().filter_map(|resource| {
         let text = text(&format!("proc/pressure/{resource}"));
@@ -31,21 +44,18 @@ pub(super) fn read(root: &Path) -> HostStatus {
         })
     });
     let ticks = rustix::param::clock_ticks_per_second().max(1);
+    let in_ms = |of_ticks: u64| of_ticks.saturating_mul(1_000) / ticks;
     let stolen = stolen_ticks(&text("proc/stat"));
-    // Of the network namespace, as the sockets of this server are.
-    let netstat = text("proc/self/net/netstat");
-    let groups = control_groups(root);
     HostStatus {
         pressure: pressure.collect(),
-        stolen_ms: stolen.map(|(stolen, _)| stolen.saturating_mul(1_000) / ticks),
-        listen_overflows: table_number(&netstat, "TcpExt", "ListenOverflows"),
-        listen_drops: table_number(&netstat, "TcpExt", "ListenDrops"),
-        throttling: groups
+        stolen_ms: stolen.map(|(stolen, _)| in_ms(stolen)),
+        processors_ms: stolen.map(|(_, all)| in_ms(all)),
+        throttling: control_groups(root)
             .iter()
             .filter_map(|group| throttling(group))
             // A quota of a group above holds this one up as well: the one that did so most.
             .max_by_key(|one| one.throttled_us),
-        memory: groups.first().and_then(|own| memory(own, &groups)),
+        ..HostStatus::default()
     }
 }
 
@@ -216,6 +226,7 @@ mod tests {
         assert!((found.pressure[0].some_percent - 12.5).abs() < 1e-9);
         let ticks = rustix::param::clock_ticks_per_second();
         assert_eq!(found.stolen_ms, Some(250_000 / ticks));
+        assert_eq!(found.processors_ms, Some(278_000 / ticks));
         assert_eq!(
             (found.listen_overflows, found.listen_drops),
             (Some(22), Some(33))
@@ -229,6 +240,9 @@ mod tests {
         assert_eq!((memory.bytes, memory.bytes_max), (400_000, Some(1_000_000)));
         assert_eq!(memory.events["high"], 3);
         assert_eq!(memory.events.len(), 4);
+        let waits = waits(root.path());
+        assert_eq!(waits.pressure, found.pressure);
+        assert_eq!((waits.listen_drops, waits.memory), (None, None));
     }
 
     #[test]

@@ -173,6 +173,9 @@ struct Lifetime {
     cut: u64,
     crashes: u64,
     recycled: u64,
+    /// Clients that the admin process has dropped.
+    #[serde(default)]
+    admin_dropped: u64,
 }
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
@@ -346,6 +349,7 @@ impl<'s> Supervisor<'s> {
                 cut: 0,
                 crashes: 0,
                 recycled: 0,
+                admin_dropped: 0,
             },
             plan: GenerationPlan::default(),
             generations: BTreeMap::new(),

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use super::control::status::RunningRequest;
+use super::history::History;
 use ipc::{LiveFault, LiveProcess, LiveRoute, LiveRunning, LiveSample};
 use telemetry::PerPhase;
 use telemetry::counters::{Distribution, RouteSnapshot};
@@ -55,6 +56,11 @@ impl Supervisor<'_> {
             running: running.into_iter().map(live_running).collect(),
             running_more,
             pools: counted.pools,
+            upstreams: counted.upstreams,
+            logs: counted.logs,
+            spool: counted.spool,
+            host: facts.host,
+            heat: self.history.as_ref().map(History::heat),
         }
     }
 }

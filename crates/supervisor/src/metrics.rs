@@ -21,6 +21,7 @@ pub(super) struct ServerFacts {
     pub(super) processes: Vec<ProcessLine>,
     pub(super) crashes: u64,
     pub(super) recycled: u64,
+    pub(super) admin_dropped: u64,
     pub(super) addresses: Vec<AddressStatus>,
     pub(super) certificates: Vec<CertificateStatus>,
     pub(super) host: HostStatus,
@@ -138,6 +139,12 @@ fn expose_processes(facts: &ServerFacts, writer: &mut MetricWriter) {
             writer.sample(&[("slot", &slot), ("generation", &generation)], bytes);
         }
     }
+    writer.family(
+        "milepost_admin_clients_dropped",
+        MetricKind::Counter,
+        "Clients of admin_bind that were dropped because they took nothing of an answer for 10 seconds",
+    );
+    writer.sample(&[], facts.admin_dropped);
     writer.family(
         "milepost_start_time_seconds",
         MetricKind::Gauge,

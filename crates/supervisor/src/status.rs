@@ -8,8 +8,8 @@ use rustix::process::Pid;
 
 use super::Supervisor;
 use super::control::status::{
-    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, RunningRequest, State,
-    Status, Totals,
+    DriverStatus, GenerationStatus, HostStatus, LastFault, PoolStatus, ProcessStatus,
+    RunningRequest, State, Status, Totals,
 };
 use super::generation::Generation;
 use super::host_counters;
@@ -71,7 +71,7 @@ impl Supervisor<'_> {
                 failure: failure.clone(),
                 age_s: now.saturating_duration_since(*at).as_secs(),
             }),
-            host: host_counters::read(Path::new("/")),
+            host: self.host(),
             counters: serde_json::to_value(&counted).unwrap_or_default(),
         }
     }
@@ -188,9 +188,18 @@ impl Supervisor<'_> {
             processes: processes.chain(empty).collect(),
             crashes: self.lifetime.crashes,
             recycled: self.lifetime.recycled,
+            admin_dropped: self.lifetime.admin_dropped,
             addresses: self.sockets.addresses(),
             certificates: self.certificate_lines(),
-            host: host_counters::read(Path::new("/")),
+            host: self.host(),
+        }
+    }
+
+    /// The machine and the control group.
+    fn host(&self) -> HostStatus {
+        HostStatus {
+            last_stall: self.stalls.latest(Instant::now()),
+            ..host_counters::read(Path::new("/"))
         }
     }
 
@@ -393,6 +402,7 @@ fn pool_line(pool: &PoolSnapshot) -> PoolStatus {
         running: figures.running,
         waiting: figures.waiting,
         oldest_wait_ms: figures.oldest_wait_ns / NANOS_PER_MS,
+        queue_target_ms: figures.queue_target_ns as f64 / NANOS_PER_MS as f64,
         completed: figures.completed,
         refused: figures.refused,
         shed: figures.shed,

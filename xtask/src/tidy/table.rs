@@ -88,6 +88,11 @@ pub(super) const EDGES: &[(&str, &str, &str)] = &[
     ("load_report", "sync", "one way to lock"),
     ("response", "blocking_pool", "the threads that write it"),
     (
+        "response",
+        "spool",
+        "the folder that it moves to counts all of its writes",
+    ),
+    (
         "transport",
         "response",
         "parts of a response are what a transport sends",

@@ -181,6 +181,11 @@ impl HistoryFile {
         turn.set(turn.get() + 1);
     }
 
+    /// Seconds written so far: the number of the next one.
+    pub fn seconds_len(&self) -> u64 {
+        words(&self.mapping)[header::SECONDS_LEN_AT].get()
+    }
+
     /// Forgets the folded paths that nobody has asked for in the time of the history.
     pub fn forget_paths(&self, now_us: u64) {
         let oldest_minute = (now_us / 1_000_000).saturating_sub(HELD_SECS_MAX) / 60;

@@ -23,7 +23,7 @@ use os::Mapping;
 use telemetry::Nanos;
 use telemetry::counters::{
     DriverStats, EventLoopStats, LOG_NAMES, ListedRequest, LogStats, PoolStats, RouteStats,
-    RunningTable, StatsSnapshot, StatsSum, UpstreamStats,
+    RunningTable, SpoolStats, StatsSnapshot, StatsSum, UpstreamStats,
 };
 
 pub use file::CounterFile;
@@ -49,6 +49,8 @@ pub struct Counters<'m> {
     pub servers: &'m [Placed<UpstreamStats>],
     /// The logs, in the order of their names.
     pub logs: &'m [Placed<LogStats>],
+    /// The spool folder.
+    pub spool: &'m SpoolStats,
     /// The history, for a process that serves under a supervisor.
     pub history: Option<&'m RequestHistory>,
     routes: &'m [Placed<RouteStats>],
@@ -95,6 +97,9 @@ impl View {
                 .expect(fits)[0],
             servers: (mapping.place(layout.servers, shape.servers.len())).expect(fits),
             logs: mapping.place(layout.logs, LOG_NAMES.len()).expect(fits),
+            spool: &mapping
+                .place::<Placed<SpoolStats>>(layout.spool, 1)
+                .expect(fits)[0],
             shape,
         }
     }
@@ -206,6 +211,7 @@ impl<'m> Counters<'m> {
         for (log, name) in self.logs.iter().zip(LOG_NAMES) {
             sum.add_log(name, log);
         }
+        sum.add_spool(self.spool);
     }
 
     /// All of it as it is now.

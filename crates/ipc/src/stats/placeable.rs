@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use os::Placeable;
 use telemetry::counters::{
-    DriverStats, EventLoopStats, LogStats, PoolStats, RouteStats, RunningTable, UpstreamStats,
+    DriverStats, EventLoopStats, LogStats, PoolStats, RouteStats, RunningTable, SpoolStats,
+    UpstreamStats,
 };
 
 use super::rates::RateWord;
@@ -37,6 +38,8 @@ unsafe impl Placeable for Placed<RunningTable> {}
 unsafe impl Placeable for Placed<UpstreamStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for Placed<LogStats> {}
+// SAFETY: as above.
+unsafe impl Placeable for Placed<SpoolStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for SlotColumn {}
 // SAFETY: as above.

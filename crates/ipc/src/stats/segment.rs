@@ -1,6 +1,6 @@
 //! What one process's counters look like as bytes: a header that says for what they were made, then the
-//! counters of drivers, pools and routes, the requests that run, and the counters of the servers of upstreams and of
-//! logs, in this order.
+//! counters of drivers, pools and routes, the requests that run, and the counters of the servers of upstreams, of
+//! logs and of the spool folder, in this order.
 //!
 //! The header names everything, so that a segment is understood without the configuration it belongs to,
 //! and a later version knows that it does not understand it.
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use telemetry::counters::{
     DriverStats, EventLoopStats, LOG_NAMES, LogStats, PoolStats, RouteStats, RunningTable,
-    UpstreamStats,
+    SpoolStats, UpstreamStats,
 };
 
 /// Segments begin and end here: the largest page of the machines that are served.
@@ -26,9 +26,9 @@ pub(super) const ALIGN_BYTES: u64 = 64 << 10;
 /// What a segment begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"milepost");
 /// To be raised with every change of what a number means. A change of the sizes is seen without it.
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 /// Numbers before the shape.
-const NUMBERS_LEN: usize = 10;
+const NUMBERS_LEN: usize = 11;
 const NUMBERS_BYTES: usize = NUMBERS_LEN * size_of::<u64>();
 /// Longest description of a shape; some ten thousand routes.
 const SHAPE_BYTES_MAX: u64 = 1 << 20;
@@ -79,6 +79,7 @@ pub(super) struct Layout {
     pub(super) running: usize,
     pub(super) servers: usize,
     pub(super) logs: usize,
+    pub(super) spool: usize,
     /// Of the whole segment.
     pub(super) bytes: u64,
 }
@@ -143,7 +144,8 @@ impl Layout {
         let running = after::<RouteStats>(routes, shape.routes.len())?;
         let servers = after::<RunningTable>(running, 1)?;
         let logs = after::<UpstreamStats>(servers, shape.servers.len())?;
-        let end = after::<LogStats>(logs, LOG_NAMES.len())?;
+        let spool = after::<LogStats>(logs, LOG_NAMES.len())?;
+        let end = after::<SpoolStats>(spool, 1)?;
         // Of parts that overlap, each would count into the other.
         invariant!(
             header_bytes <= drivers
@@ -153,7 +155,8 @@ impl Layout {
                 && routes <= running
                 && running <= servers
                 && servers <= logs
-                && logs <= end,
+                && logs <= spool
+                && spool <= end,
             "the parts of a segment overlap"
         );
         Some(Layout {
@@ -164,6 +167,7 @@ impl Layout {
             running: usize::try_from(running).ok()?,
             servers: usize::try_from(servers).ok()?,
             logs: usize::try_from(logs).ok()?,
+            spool: usize::try_from(spool).ok()?,
             bytes: end.checked_next_multiple_of(ALIGN_BYTES)?,
         })
     }
@@ -191,6 +195,7 @@ fn numbers(shape_bytes: u64) -> [u64; NUMBERS_LEN] {
         of(size_of::<RunningTable>()),
         of(size_of::<UpstreamStats>()),
         of(size_of::<LogStats>()),
+        of(size_of::<SpoolStats>()),
         shape_bytes,
     ]
 }

@@ -326,7 +326,7 @@ fn refuses_a_damaged_segment() {
         assert_eq!(wrong(View::new(file.as_fd(), &segment)), expect);
     };
     check(&|bytes| bytes.truncate(20), "the file ends before it does");
-    check(&|bytes| bytes.truncate(88), "the file ends before it does");
+    check(&|bytes| bytes.truncate(96), "the file ends before it does");
     check(
         &|bytes| bytes.truncate(70_000),
         "the file ends before it does",
@@ -334,8 +334,8 @@ fn refuses_a_damaged_segment() {
     check(&|bytes| bytes[0] ^= 1, "there is none");
     check(&|bytes| bytes[8] += 1, "another version has made it");
     check(&|bytes| bytes[16] ^= 1, "another version has made it");
-    check(&|bytes| bytes[79] = 0xff, "its header is too long");
-    check(&|bytes| bytes[80] = b'[', "its header is damaged");
+    check(&|bytes| bytes[87] = 0xff, "its header is too long");
+    check(&|bytes| bytes[88] = b'[', "its header is damaged");
     let four_routes = |bytes: &mut Vec<u8>| {
         let (two, four) = (br#"["none","app"]"#, br#"["","","","" ]"#);
         let mut places = bytes.windows(two.len());
@@ -462,7 +462,7 @@ fn the_status_page_shows_quantiles() {
     let none = r#"{"count":1,"mean":0.0,"p50":0.0,"p99":0.0,"max":0.0}"#;
     let five = r#"{"count":1,"mean":0.005,"p50":0.005,"p99":0.005,"max":0.005}"#;
     let pool = concat!(
-        r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"oldest_wait_ns":0,"waiting_max":0,"#,
+        r#""pressure":0,"threads":4,"threads_min":0,"threads_max":0,"idle":0,"running":0,"waiting":0,"oldest_wait_ns":0,"queue_target_ns":0,"waiting_max":0,"#,
         r#""gil_share_permille":250,"#,
         r#""completed":0,"refused":0,"shed":2,"expired":3,"stream_waits":0,"routes_moved":0,"routes_returned":0,"threads_started":5,"threads_ended":1"#
     );

@@ -387,7 +387,9 @@ impl Driver {
         for pool in &self.shared.pools {
             pool.publish_gauges();
         }
-        self.shared.log.publish_gauges();
+        let now = telemetry::now();
+        self.shared.log.publish_gauges(now);
+        self.shared.spoolers.publish_gauges(now);
     }
 
     pub(crate) fn stats(&self) -> &DriverStats {

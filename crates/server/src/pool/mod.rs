@@ -569,6 +569,7 @@ impl Pool {
         counters.threads_min.set(bounds.0 as u64);
         counters.threads_max.set(bounds.1 as u64);
         counters.waiting_max.set(shape.queue_len_max as u64);
+        counters.queue_target_ns.set(self.settings().queue_target.0);
     }
 }
 

@@ -10,7 +10,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -22,9 +21,8 @@ use files::Part;
 use super::Parts;
 use crate::blocking_pool::{BlockingPool, TaskState};
 use crate::exchange::stream::{NO_SPACE, StreamShared, UNSTORED};
+use crate::spool::SpoolDir;
 use crate::sync::{invariant, lock};
-use config::typed::Spool;
-use os::unnamed_file;
 
 /// Above the bound, a response is cut when its client has taken nothing for so long. A client that reads takes
 /// something every round trip, and few of those are longer.
@@ -50,7 +48,7 @@ pub struct ReplyMemory {
     spills_max: usize,
     threads: BlockingPool,
     /// Where the files are made.
-    dir: PathBuf,
+    dir: SpoolDir,
     /// Whether a look is under way, so that no second thread begins one.
     is_looking: AtomicBool,
 }
@@ -83,7 +81,7 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for Charged<T> {
 
 impl ReplyMemory {
     /// `threads` write what moves to files.
-    pub(crate) fn new(bytes_max: usize, spool: &Spool, threads: BlockingPool) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: usize, dir: SpoolDir, threads: BlockingPool) -> Arc<Self> {
         Arc::new(Self {
             bytes: AtomicUsize::new(0),
             bytes_max,
@@ -91,7 +89,7 @@ impl ReplyMemory {
             spills: AtomicUsize::new(0),
             spills_max: threads.threads().max(1) * SPILLS_PER_THREAD,
             threads,
-            dir: spool.dir.clone(),
+            dir,
             is_looking: AtomicBool::new(false),
         })
     }
@@ -224,11 +222,11 @@ impl Drop for Charge {
 }
 
 /// Writes some of a response to its file in `dir`; says whether more of it is to be written.
-fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
+fn spill_step(stream: &Arc<StreamShared>, dir: &SpoolDir) -> TaskState {
     let Some((parts, mut file)) = stream.pending().take_for_spill() else {
         return TaskState::Done;
     };
-    match file.move_buffers(parts, dir) {
+    match dir.counted(|| file.move_buffers(parts, dir)) {
         Ok(parts) => {
             let (is_done, unsent) = stream.pending().put_back_spilled(parts, file);
             // Here, on a thread that may wait for a disk: its spans may hold the last reference to a file.
@@ -253,14 +251,14 @@ fn spill_step(stream: &Arc<StreamShared>, dir: &Path) -> TaskState {
 
 impl SpillFile {
     /// The same parts, the first buffers of which are spans of this file now; of a new one in `dir` where no part is
-    /// a span of it any more.
-    fn move_buffers(&mut self, parts: Parts, dir: &Path) -> io::Result<Parts> {
+    /// a span of it any more. Also gives the bytes that were written.
+    fn move_buffers(&mut self, parts: Parts, dir: &SpoolDir) -> io::Result<(Parts, u64)> {
         // A weak reference: once the client has taken all spans, the file and its space are gone, and the next step
         // begins another one.
         let file = if let Some(file) = self.file.upgrade() {
             file
         } else {
-            let file = Arc::new(unnamed_file(dir)?);
+            let file = Arc::new(dir.unnamed_file()?);
             self.file = Arc::downgrade(&file);
             self.bytes = 0;
             file
@@ -283,7 +281,7 @@ impl SpillFile {
             }
         }
         moved.push(self.append(&file, &mut run)?);
-        Ok(moved)
+        Ok((moved, self.bytes - from))
     }
 
     /// Appends buffers, and lets go of them; gives their span. What is in the file is never written again: sendfile
@@ -350,7 +348,7 @@ mod tests {
             TaskState::Done
         }));
         (
-            ReplyMemory::new(bytes_max, &Spool::default(), threads),
+            ReplyMemory::new(bytes_max, crate::tests::spool_dir(), threads),
             release,
         )
     }

@@ -29,7 +29,7 @@ use crate::proxies::Proxies;
 use crate::response::ReplyMemory;
 use crate::service::Service;
 use crate::slow::Slow;
-use crate::spool::Spoolers;
+use crate::spool::{SpoolDir, Spoolers};
 use crate::traces::{self, SpanThread};
 use crate::upstream::UpstreamGroup;
 use crate::watchdog::Watchdog;
@@ -61,7 +61,7 @@ impl OpenedParts {
         let names = log_names(config, config.route_names(), &ids);
         let (log, log_threads) = Log::open(&config.logs, &names, log_counters(&self.stats))?;
         let traces = traces::start(config, names, &log, &self.stats)?;
-        let blocking = BlockingPools::start(config)
+        let blocking = BlockingPools::start(config, self.spool_dir())
             .map_err(|error| start_fault("cannot start a thread", &error))?;
         let slot = link.as_ref().map_or(0, |link| link.identity.slot);
         let shared = self.share(&handlers, &log, traces.as_ref(), blocking, ids, slot)?;
@@ -84,6 +84,10 @@ impl OpenedParts {
         })
     }
 
+    fn spool_dir(&self) -> SpoolDir {
+        SpoolDir::new(&self.config.spool.dir, self.stats.spool)
+    }
+
     /// What all drivers share; `slot` is the process's place among those of its generation.
     fn share(
         &self,
@@ -98,7 +102,7 @@ impl OpenedParts {
         let listen = &config.listen;
         let memory = ReplyMemory::new(
             config.delivery.replies_memory_bytes_max,
-            &config.spool,
+            self.spool_dir(),
             blocking.spoolers.pool.clone(),
         );
         let slow = Slow::new(config).map(Arc::new);
@@ -212,9 +216,9 @@ struct BlockingPools {
 }
 
 impl BlockingPools {
-    fn start(config: &Config) -> io::Result<Self> {
+    fn start(config: &Config, dir: SpoolDir) -> io::Result<Self> {
         Ok(Self {
-            spoolers: Spoolers::start(config.spool.spoolers, &config.spool.dir)?,
+            spoolers: Spoolers::start(config.spool.spoolers, dir)?,
             openers: BlockingPool::start("mp-open", config.file_serving.openers)?,
             writers: BlockingPool::start("mp-write", config.file_serving.writers)?,
         })

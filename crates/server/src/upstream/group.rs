@@ -424,9 +424,11 @@ impl UpstreamSlot {
 
     /// What became of the exchange there.
     pub(super) fn ended(&self, now: Stamp, outcome: Outcome) {
-        self.group
-            .counters(&self.endpoint)
-            .ended(result_of(outcome));
+        let counters = self.group.counters(&self.endpoint);
+        counters.ended(result_of(outcome));
+        if let Outcome::Served { latency, .. } = outcome {
+            counters.answered_in(latency);
+        }
         let in_flight = self.group.in_flight.in_flight(self.member);
         let mut state = self.group.state();
         state.group.ended(self.member, now, in_flight, outcome);

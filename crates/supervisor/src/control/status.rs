@@ -3,7 +3,6 @@
 //! Filled by the supervisor, written as JSON, read by clients. Members may be added; a client of another
 //! version takes missing ones for empty.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use config::failure::Failure;
@@ -11,7 +10,9 @@ use ipc::ManagedCertificate;
 use serde::{Deserialize, Serialize};
 use telemetry::counters::{EventLoopFigures, HandshakeTotals};
 
-pub use ipc::CertificateStatus;
+pub use ipc::{
+    CertificateStatus, GroupMemory, GroupThrottling, HostStatus, PressureStatus, StallStatus,
+};
 
 /// The whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,62 +67,6 @@ impl Status {
     pub fn now_unix_s(&self) -> u64 {
         self.started_unix_s.saturating_add(self.uptime_s)
     }
-}
-
-/// What the kernel counts of the machine and of the server's control group. What it does not say is absent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HostStatus {
-    /// How long programs of the machine waited: for `cpu`, `memory` and `io`.
-    pub pressure: Vec<PressureStatus>,
-    /// Processor time that the hypervisor gave to other machines, milliseconds.
-    pub stolen_ms: Option<u64>,
-    /// Connections that found a full accept queue, of the network namespace.
-    pub listen_overflows: Option<u64>,
-    /// Connections that were dropped before they were accepted, of the same.
-    pub listen_drops: Option<u64>,
-    /// The processor quota of the control group.
-    pub throttling: Option<GroupThrottling>,
-    /// The memory of the control group.
-    pub memory: Option<GroupMemory>,
-}
-
-/// How long programs have waited for something (PSI).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PressureStatus {
-    /// `cpu`, `memory` or `io`.
-    pub resource: String,
-    /// Time in which some programs waited, since the machine started.
-    pub some_us: u64,
-    /// Time in which all programs waited that could have run.
-    pub full_us: Option<u64>,
-    /// The part of the last minute in which some waited, percent.
-    pub some_percent: f64,
-}
-
-/// The processor quota of a control group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GroupThrottling {
-    /// Periods in which it wanted to run.
-    pub periods: u64,
-    /// Of these, periods in which the quota was used up.
-    pub throttled_periods: u64,
-    /// How long it had to wait in these.
-    pub throttled_us: u64,
-}
-
-/// The memory of a control group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GroupMemory {
-    /// What it has.
-    pub bytes: u64,
-    /// The most that it may have; none without a limit.
-    pub bytes_max: Option<u64>,
-    /// `high`, `max`, `oom` and `oom_kill`, how often.
-    pub events: BTreeMap<String, u64>,
 }
 
 /// One configuration and its processes.
@@ -233,6 +178,9 @@ pub struct PoolStatus {
     pub waiting: u64,
     /// How long the exchange that came first has waited for a thread, in milliseconds.
     pub oldest_wait_ms: u64,
+    /// The wait that the pool aims at (`queue_target`), in milliseconds: it is overloaded while all wait longer, and more
+    /// arrive than it runs.
+    pub queue_target_ms: f64,
     /// Exchanges that have run.
     pub completed: u64,
     /// Exchanges refused because too many waited.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::requests::DURATION_BOUNDS;
 use super::{
     ConnectionCounts, DriverFigures, EventLoopFigures, LogFigures, PoolFigures, RequestSeries,
-    RouteFigures, StatsSnapshot, TimeoutCounts, UpstreamFigures, UpstreamSnapshot,
+    RouteFigures, SpoolFigures, StatsSnapshot, TimeoutCounts, UpstreamFigures, UpstreamSnapshot,
 };
 use crate::text::digits::push_u64;
 use crate::{Nanos, Snapshot as HistogramSnapshot};
@@ -303,6 +303,8 @@ impl StatsSnapshot {
             .map(|log| ([("log", &*log.log)], log.figures.values()))
             .collect();
         writer.table("log_", LogFigures::METRICS, &rows);
+        let numbers = self.spool.values();
+        writer.table("spool_", SpoolFigures::METRICS, &[([], numbers)]);
     }
 
     fn expose_routes(&self, writer: &mut MetricWriter) {

@@ -24,6 +24,10 @@ numbers! {
         sum incomplete as "writes_incomplete",
         /// Gauge: bytes of lines that wait to be written.
         gauge waiting_bytes,
+        /// Time that writes took, in nanoseconds.
+        sum write_ns,
+        /// Gauge: the longest write since the process started, the one under way included, in nanoseconds.
+        most slowest_write_ns,
     }
 }
 

@@ -11,6 +11,7 @@ mod logs;
 mod requests;
 mod running;
 mod snapshot;
+mod spool;
 mod sum;
 mod table;
 mod upstreams;
@@ -28,6 +29,7 @@ pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable, liste
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
 };
+pub use spool::{SpoolFigures, SpoolStats};
 pub use sum::{OTHER_ROUTES, StatsSum};
 
 pub use upstreams::{
@@ -184,6 +186,11 @@ impl Counter {
         assert!(before > 0, "a gauge of the counters falls below zero");
     }
 
+    /// Puts it at a number where it is below that, from any thread.
+    pub fn raise_to(&self, count: u64) {
+        self.0.fetch_max(count, Ordering::Relaxed);
+    }
+
     /// Puts it at a number.
     pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
@@ -235,6 +242,8 @@ numbers! {
         gauge waiting,
         /// Gauge: how long the request that came first to the queue has waited in it, in nanoseconds.
         most oldest_wait_ns,
+        /// Gauge: the wait in the queue that the pool aims at (`queue_target`), in nanoseconds.
+        most queue_target_ns,
         /// Gauge: most requests that the queue takes.
         gauge waiting_max as "queue_max",
         /// Gauge: of a thousand parts of the threads' time at work, those in which they wait for the interpreter, and

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::requests::add_series;
 use super::{
     ConnectionCounts, DriverFigures, EventLoopFigures, LogSnapshot, PoolFigures, RequestSeries,
-    RouteFigures, RouteStats, StatsSum, TimeoutCounts, UpstreamSnapshot,
+    RouteFigures, RouteStats, SpoolFigures, StatsSum, TimeoutCounts, UpstreamSnapshot,
 };
 
 /// What one process, or many together, have counted.
@@ -29,6 +29,9 @@ pub struct StatsSnapshot {
     /// By name.
     #[serde(default)]
     pub logs: Vec<LogSnapshot>,
+    /// The folder of request bodies and waiting responses, of all processes together.
+    #[serde(default)]
+    pub spool: SpoolFigures,
 }
 
 /// What one driver has counted, or all of the same number.
@@ -171,6 +174,7 @@ impl StatsSnapshot {
         for log in &mut self.logs {
             log.figures.forget_gauges();
         }
+        self.spool.forget_gauges();
         self
     }
 

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 
 use super::{
     DriverSnapshot, DriverStats, EventLoopStats, LogSnapshot, LogStats, PoolSnapshot, PoolStats,
-    RouteSnapshot, RouteStats, StatsSnapshot, UpstreamSnapshot, UpstreamStats,
+    RouteSnapshot, RouteStats, SpoolStats, StatsSnapshot, UpstreamSnapshot, UpstreamStats,
 };
 
 /// The name of all routes together that have no label of their own.
@@ -62,6 +62,7 @@ impl StatsSum {
         for log in &other.logs {
             self.log(&log.log).figures.add(&log.figures);
         }
+        self.total.spool.add(&other.spool);
     }
 
     /// Adds what the driver with this number of a process has counted.
@@ -92,6 +93,11 @@ impl StatsSum {
     /// Adds what a process has counted of its log with this name.
     pub fn add_log(&mut self, name: &str, counters: &LogStats) {
         self.log(name).figures.add(&counters.numbers());
+    }
+
+    /// Adds what a process has counted of its spool folder.
+    pub fn add_spool(&mut self, counters: &SpoolStats) {
+        self.total.spool.add(&counters.numbers());
     }
 
     /// All together.

@@ -19,6 +19,8 @@ numbers! {
         sum reused as "connections_reused",
         /// Time that it took to open connections, in nanoseconds; with TLS handshakes.
         sum connect_ns,
+        /// Time until the last byte of the server's responses, in nanoseconds; of requests that it has answered.
+        sum response_ns,
         /// Gauge: requests that the server has at present.
         gauge in_flight,
         /// Gauge: most requests that the server may have at present, from all processes; 0: it is not used.
@@ -76,6 +78,11 @@ impl UpstreamStats {
         self.results[result as usize].add_from_any();
     }
 
+    /// The server has answered a request completely, which took so long.
+    pub fn answered_in(&self, took: Nanos) {
+        self.response_ns.add_many_from_any(took.0);
+    }
+
     /// A connection was opened, which took so long.
     pub fn connected(&self, took: Nanos) {
         self.opened.add_from_any();
@@ -84,6 +91,25 @@ impl UpstreamStats {
 }
 
 impl UpstreamSnapshot {
+    /// Requests that the server has answered, with whatever status.
+    pub fn answers(&self) -> u64 {
+        (self.results.answered).saturating_add(self.results.server_error)
+    }
+
+    /// Tries that failed: the server has answered with 5xx, or not at all. One that is full, and clients that have
+    /// left, are none.
+    pub fn failures(&self) -> u64 {
+        let results = &self.results;
+        let failed = [
+            results.server_error,
+            results.connect,
+            results.timeout,
+            results.closed,
+            results.malformed,
+        ];
+        failed.into_iter().fold(0, u64::saturating_add)
+    }
+
     pub(super) fn add(&mut self, other: &UpstreamSnapshot) {
         self.figures.add(&other.figures);
         self.results.add(&other.results);

@@ -367,13 +367,14 @@ impl HeldSums {
         word(&self.bytes, header::MADE_AT) / 1_000_000
     }
 
+    /// Seconds written so far, those that are held no more included: the number of the next one.
+    pub fn seconds_len(&self) -> u64 {
+        word(&self.bytes, header::SECONDS_LEN_AT)
+    }
+
     /// The seconds since `from_s`, oldest first.
     pub fn seconds(&self, from_s: u64) -> Vec<HeldSecond> {
-        let words = self.newest(
-            word(&self.bytes, header::SECONDS_LEN_AT),
-            SECONDS_AT,
-            SECONDS,
-        );
+        let words = self.newest(self.seconds_len(), SECONDS_AT, SECONDS);
         let seconds = words.map(|words| HeldSecond::of(&words, SECOND_POOLS));
         self.recent(seconds, from_s, |second| second.at_s)
     }
