@@ -5,6 +5,7 @@
 //! terminal. Changes nothing at the server.
 
 mod draw;
+mod health;
 mod history;
 mod overview;
 mod poller;

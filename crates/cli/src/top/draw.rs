@@ -12,6 +12,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Paragraph, RenderDirection, Sparkline, Widget, Wrap};
 use telemetry::Stamp;
 
+use super::health::HostLine;
 use super::overview::{Listed, Listing, ListingRow, Overview};
 use super::stack::StackPanel;
 use super::view::{self, Mode, View};
@@ -23,14 +24,16 @@ const ROWS_MIN: u16 = 16;
 const ROWS_OF_ALL_PHASES: u16 = 30;
 /// Rows of pools above the listing; the listing of pools has all.
 const POOLS_MAX: usize = 3;
-const WARNINGS_MAX: usize = 2;
+const WARNINGS_MAX: usize = 3;
+/// A terminal with fewer rows gets the line of the host only where it says that something is wrong.
+const ROWS_OF_HOST: u16 = 20;
 /// Columns left of a sparkline.
 const FIGURES_WIDTH: u16 = 40;
 /// Room between columns of a table.
 const GAP: usize = 2;
 
 const HELP: &str = "\
-Requests, phases and rates are those of the last second; routes those of the last minute.
+Figures are those of the last second; routes those of the last minute.
 A sparkline has one column for each second, the latest at its right end.
 
 receive   from the first byte of a request until it is complete
@@ -40,8 +43,12 @@ run       until the application has given its response
   cpu     the part of run in which its thread used a processor
 send      until the kernel has taken the last byte
 SHARE     of the time of all requests
+host      share of the time in which programs waited (pressure), of processor
+          time that the hypervisor took (steal), of periods with a used-up quota
+          (throttled); connections lost before a program accepted them (drops)
+OLDEST    the longest wait in the queue now; TARGET is what the pool aims at
 
-Tab, arrows left and right    routes, running, pools, drivers, processes
+Tab, arrows left and right    next table, previous table
 arrows up and down            choose a row
 Enter                         the stack of the running request that is chosen
 s                             sort by the next column
@@ -140,6 +147,14 @@ fn footer(view: &View) -> String {
         (Mode::EditFilter, _) => {
             format!("filter: {}_   Enter keeps it, Esc shows all", view.filter)
         }
+        (_, is_paused) if !view.filter.is_empty() => {
+            let paused = if is_paused {
+                "PAUSED; p goes on   "
+            } else {
+                ""
+            };
+            format!("{paused}filter: {}; Esc shows all   {KEYS}", view.filter)
+        }
         (_, true) => format!("PAUSED; p goes on   {KEYS}"),
         _ if view.listed == Listed::Running => format!("Enter stack  {KEYS}"),
         (_, false) => KEYS.to_owned(),
@@ -205,6 +220,7 @@ impl RowWriter<'_> {
             &overview.requests_series,
         );
         self.line(&overview.facts, Style::new());
+        self.host(&overview.host);
         let headings = phase_row("PHASE", "P50", "P99", "SHARE");
         self.line(
             &format!("{headings}P99 OF EACH SECOND"),
@@ -219,6 +235,18 @@ impl RowWriter<'_> {
             let figures = phase_row(phase.name, &phase.p50, &phase.p99, &phase.share);
             self.with_series(&figures, &phase.p99_series);
         }
+    }
+
+    fn host(&mut self, host: &HostLine) {
+        let is_shown = host.is_alarming || self.area.height >= ROWS_OF_HOST;
+        if host.text.is_empty() || !is_shown {
+            return;
+        }
+        let style = match host.is_alarming {
+            true => self.palette.alarming(),
+            false => Style::new(),
+        };
+        self.line(&host.text, style);
     }
 
     /// Figures, and a sparkline of what they were, the latest at the right.
@@ -261,22 +289,12 @@ impl RowWriter<'_> {
 
     /// The tables that can be chosen, and the rows of the one that is.
     fn listing(&mut self, view: &View) {
-        let names = Listed::ALL.map(|listed| match listed == view.listed {
-            true => format!("[{}]", listed.title()),
-            false => format!(" {} ", listed.title()),
-        });
-        let filter = match view.filter.as_str() {
-            "" => String::new(),
-            filter => format!("   filter: {filter}"),
-        };
+        let names = tabs(view.listed, usize::from(self.area.width));
         let more = match view.overview().listing(view.listed).more {
             0 => String::new(),
             more => format!("   and {} more", thousands(more)),
         };
-        self.line(
-            &format!("{}{more}{filter}", names.join(" ")),
-            self.palette.heading(),
-        );
+        self.line(&format!("{names}{more}"), self.palette.heading());
         let rows = view.rows();
         let selected = view.selected_row(&rows);
         // The headings take one row. What is chosen is never below the last one.
@@ -287,10 +305,10 @@ impl RowWriter<'_> {
         let listing = view.overview().listing(view.listed);
         if rows.is_empty() {
             self.line(
-                if listing.rows.is_empty() {
-                    "nothing yet"
-                } else {
-                    "no name has these letters"
+                match (listing.rows.is_empty(), view.listed) {
+                    (true, Listed::Upstreams) => "this server has no upstream servers",
+                    (true, _) => "nothing yet",
+                    (false, _) => "no name has these letters",
                 },
                 Style::new(),
             );
@@ -339,6 +357,23 @@ impl RowWriter<'_> {
                 (false, false) => Style::new(),
             };
             self.line(&table_row(&row.cells, &widths, columns), style);
+        }
+    }
+}
+
+/// Names of the tables, the chosen one in brackets. Where they have no room, the chosen one comes first, so that it can
+/// always be seen.
+fn tabs(chosen: Listed, columns: usize) -> String {
+    let name = |listed: Listed| match listed == chosen {
+        true => format!("[{}]", listed.title()),
+        false => format!(" {} ", listed.title()),
+    };
+    let all = Listed::ALL.map(name).join(" ");
+    match width(&all) <= columns {
+        true => all,
+        false => {
+            let from_chosen = (0..Listed::ALL.len()).map(|step| name(chosen.plus(step)));
+            from_chosen.collect::<Vec<_>>().join(" ")
         }
     }
 }

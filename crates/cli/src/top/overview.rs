@@ -6,6 +6,7 @@ use present::{NONE, bytes, counted, digits, duration, harmless, share, thousands
 use supervisor::control::status::{DriverStatus, PoolStatus, ProcessStatus, State};
 use telemetry::{Nanos, PerPhase};
 
+use super::health::HostLine;
 use super::history::{History, Interval, PhaseFigures, per_second};
 use super::sample::Sample;
 use crate::control::{age, process_name, worker};
@@ -30,6 +31,8 @@ pub(super) struct Overview {
     pub(super) requests_series: Vec<u64>,
     /// What else is to be said in a line.
     pub(super) facts: String,
+    /// The machine.
+    pub(super) host: HostLine,
     /// What is not as it should be.
     pub(super) warnings: Vec<String>,
     pub(super) phases: Vec<PhaseLine>,
@@ -61,6 +64,8 @@ pub(super) enum Listed {
     Pools,
     Drivers,
     Processes,
+    Upstreams,
+    Disks,
 }
 
 /// A table. The first column is the name of a row.
@@ -87,12 +92,14 @@ pub(super) struct ListingRow {
 }
 
 impl Listed {
-    pub(super) const ALL: [Listed; 5] = [
+    pub(super) const ALL: [Listed; 7] = [
         Listed::Routes,
         Listed::Running,
         Listed::Pools,
         Listed::Drivers,
         Listed::Processes,
+        Listed::Upstreams,
+        Listed::Disks,
     ];
 
     pub(super) fn title(self) -> &'static str {
@@ -102,6 +109,8 @@ impl Listed {
             Listed::Pools => "pools",
             Listed::Drivers => "drivers",
             Listed::Processes => "processes",
+            Listed::Upstreams => "upstreams",
+            Listed::Disks => "logs",
         }
     }
 
@@ -130,6 +139,7 @@ impl Overview {
             requests: requests.map_or(NONE.to_owned(), rate),
             requests_series: per_interval(|one| one.per_second(one.requests) as u64),
             facts: facts(sample, latest),
+            host: HostLine::of(&comparison),
             warnings: warnings(sample),
             phases: phases(history),
             pools: comparison.pools_by_name(),
@@ -139,6 +149,8 @@ impl Overview {
                 comparison.pools(),
                 comparison.drivers(),
                 comparison.processes(),
+                comparison.upstreams(),
+                comparison.disks(),
             ],
         }
     }
@@ -229,6 +241,12 @@ fn warnings(sample: &Sample) -> Vec<String> {
         let message = harmless(&fault.failure.message, NOTE_MAX);
         lines.push(format!("{} ago: {message}", age(fault.age_s)));
     }
+    if let Some(stall) = &sample.host.last_stall
+        && stall.age_s <= FAULT_AGE_MAX_S
+    {
+        let text = harmless(&stall.text, NOTE_MAX);
+        lines.push(format!("{} ago: {text}", age(stall.age_s)));
+    }
     lines
 }
 
@@ -316,10 +334,10 @@ fn running(sample: &Sample) -> Listing {
 }
 
 /// The latest sample, and what to compare it with.
-struct Comparison<'a> {
-    sample: &'a Sample,
-    previous: Option<&'a Sample>,
-    span: Nanos,
+pub(super) struct Comparison<'a> {
+    pub(super) sample: &'a Sample,
+    pub(super) previous: Option<&'a Sample>,
+    pub(super) span: Nanos,
 }
 
 impl Comparison<'_> {
@@ -330,7 +348,7 @@ impl Comparison<'_> {
     }
 
     /// How much a counter grew in a second; `None` where there is nothing to compare it with.
-    fn growth(&self, now: u64, before: Option<u64>) -> Option<f64> {
+    pub(super) fn growth(&self, now: u64, before: Option<u64>) -> Option<f64> {
         Some(per_second(now.saturating_sub(before?), self.span))
     }
 
@@ -371,17 +389,20 @@ impl Comparison<'_> {
     fn pool(&self, name: &str, pool: &PoolStatus, before: Option<&PoolStatus>) -> ListingRow {
         let grown = |of: fn(&PoolStatus) -> u64| self.growth(of(pool), before.map(of));
         let refused = grown(|one| one.refused + one.shed + one.expired);
+        let (oldest, target) = (pool.oldest_wait_ms as f64 / 1e3, pool.queue_target_ms / 1e3);
         let mut row = ListingRow::named(name);
         row.add(threads(pool), pool.threads as f64)
             .count(pool.running)
             .count(pool.waiting)
+            .add(duration(oldest), oldest)
+            .add(duration(target), target)
             .add(pool.pressure.clone(), severity(&pool.pressure))
+            .maybe(grown(|one| one.completed), rate)
+            .maybe(refused, rate)
             .maybe(
                 pool.gil_share_permille.map(|part| part as f64 / 1_000.0),
                 share,
-            )
-            .maybe(grown(|one| one.completed), rate)
-            .maybe(refused, rate);
+            );
         row.is_alarming = pool.pressure == "overloaded" || refused.is_some_and(|rate| rate > 0.0);
         row
     }
@@ -474,7 +495,7 @@ impl Comparison<'_> {
 }
 
 impl ListingRow {
-    fn named(name: &str) -> ListingRow {
+    pub(super) fn named(name: &str) -> ListingRow {
         let name = harmless(name, NAME_MAX);
         ListingRow {
             id: name.clone(),
@@ -484,18 +505,18 @@ impl ListingRow {
         }
     }
 
-    fn add(&mut self, text: String, key: f64) -> &mut Self {
+    pub(super) fn add(&mut self, text: String, key: f64) -> &mut Self {
         self.cells.push(text);
         self.keys.push(key);
         self
     }
 
-    fn count(&mut self, count: u64) -> &mut Self {
+    pub(super) fn count(&mut self, count: u64) -> &mut Self {
         self.add(thousands(count), count as f64)
     }
 
     /// A number that is not there comes after all others.
-    fn maybe(&mut self, value: Option<f64>, text: impl Fn(f64) -> String) -> &mut Self {
+    pub(super) fn maybe(&mut self, value: Option<f64>, text: impl Fn(f64) -> String) -> &mut Self {
         match value {
             Some(value) => self.add(text(value), value),
             None => self.add(NONE.to_owned(), -1.0),
@@ -509,11 +530,13 @@ fn listing_of_pools(rows: Vec<ListingRow>) -> Listing {
             "POOL",
             "THREADS",
             "RUN",
-            "WAITING",
+            "WAIT",
+            "OLDEST",
+            "TARGET",
             "STATE",
-            "GIL",
             "DONE/S",
             "REFUSED/S",
+            "GIL",
         ],
         sorted_by: 3,
         rows,
@@ -540,6 +563,7 @@ fn summed<'a>(pools: impl Iterator<Item = &'a PoolStatus>) -> PoolStatus {
         shed: all.shed + one.shed,
         expired: all.expired + one.expired,
         oldest_wait_ms: all.oldest_wait_ms.max(one.oldest_wait_ms),
+        queue_target_ms: all.queue_target_ms.max(one.queue_target_ms),
         gil_share_permille: all.gil_share_permille.max(one.gil_share_permille),
     })
 }
@@ -565,7 +589,7 @@ fn threads(pool: &PoolStatus) -> String {
 }
 
 /// So many a second: `0.2`, `12.5`, `1,234`.
-fn rate(per_second: f64) -> String {
+pub(super) fn rate(per_second: f64) -> String {
     digits(per_second, 3, 1)
 }
 

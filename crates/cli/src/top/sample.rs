@@ -6,10 +6,10 @@
 
 use serde::Deserialize;
 use supervisor::control::status::{
-    GenerationStatus, LastFault, ProcessStatus, RunningRequest, Totals,
+    GenerationStatus, HostStatus, LastFault, ProcessStatus, RunningRequest, Totals,
 };
 use telemetry::PerPhase;
-use telemetry::counters::ConnectionCounts;
+use telemetry::counters::{ConnectionCounts, LogSnapshot, SpoolFigures, UpstreamSnapshot};
 
 /// How a server is at one moment. The counters are those of all processes that there ever were.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -27,6 +27,7 @@ pub(super) struct Sample {
     pub(super) totals: Totals,
     pub(super) counters: SampleCounters,
     pub(super) last_fault: Option<LastFault>,
+    pub(super) host: HostStatus,
 }
 
 /// What all processes have counted.
@@ -35,6 +36,9 @@ pub(super) struct Sample {
 pub(super) struct SampleCounters {
     pub(super) drivers: Vec<DriverDoing>,
     pub(super) routes: Vec<RouteCounts>,
+    pub(super) upstreams: Vec<UpstreamSnapshot>,
+    pub(super) logs: Vec<LogSnapshot>,
+    pub(super) spool: SpoolFigures,
 }
 
 /// What the connections of one driver are doing.

@@ -410,7 +410,7 @@ mod tests {
         press(&mut view, &[KeyCode::Down, KeyCode::PageUp]);
         assert_eq!(selected(&view), None, "there are no pools");
         press(&mut view, &[KeyCode::Left, KeyCode::Left, KeyCode::Left]);
-        assert_eq!(view.listed, Listed::Processes);
+        assert_eq!(view.listed, Listed::Disks);
     }
 
     fn running(requests: &[(&str, u64)]) -> Answer {

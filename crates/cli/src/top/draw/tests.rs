@@ -7,10 +7,14 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use supervisor::control::status::{
-    DriverStatus, GenerationStatus, LastFault, PoolStatus, ProcessStatus, RunningRequest, State,
+    DriverStatus, GenerationStatus, GroupThrottling, HostStatus, LastFault, PoolStatus,
+    PressureStatus, ProcessStatus, RunningRequest, StallStatus, State,
 };
 use telemetry::Nanos;
-use telemetry::counters::{ConnectionCounts, EventLoopFigures};
+use telemetry::counters::{
+    ConnectionCounts, EventLoopFigures, LogFigures, LogSnapshot, SpoolFigures, UpstreamFigures,
+    UpstreamResultCounts, UpstreamSnapshot,
+};
 
 use super::super::history::tests::sample;
 use super::super::sample::{DriverDoing, Sample};
@@ -72,15 +76,6 @@ fn server(second: usize) -> Box<Sample> {
         ..GenerationStatus::default()
     }];
     sample.uptime_s = 3_600 + second as u64;
-    let driver = |number| DriverStatus {
-        driver: number,
-        accepted: second as u64,
-        received: 80 * second as u64,
-        open: 60,
-        accept_queue: Some(3),
-        accept_queue_max: Some(2_048),
-        ..DriverStatus::default()
-    };
     let pool = |name: &str, waiting| PoolStatus {
         name: name.to_owned(),
         pressure: if waiting > 0 { "saturated" } else { "calm" }.to_owned(),
@@ -91,6 +86,8 @@ fn server(second: usize) -> Box<Sample> {
         waiting,
         completed: 70 * second as u64,
         gil_share_permille: Some(313),
+        oldest_wait_ms: 7 * waiting,
+        queue_target_ms: 5.0,
         ..PoolStatus::default()
     };
     let process = |slot: usize| ProcessStatus {
@@ -101,7 +98,7 @@ fn server(second: usize) -> Box<Sample> {
         age_s: 60,
         requests: 160 * second as u64,
         resident_bytes: Some(60 << 20),
-        drivers: vec![driver(0), driver(1)],
+        drivers: vec![driver(0, second), driver(1, second)],
         pools: vec![pool("default", 0), pool("slow", slot as u64 * 5)],
         event_loop: Some(EventLoopFigures {
             lag_ns: 300_000,
@@ -123,7 +120,97 @@ fn server(second: usize) -> Box<Sample> {
             ..ConnectionCounts::default()
         },
     }];
+    add_health(&mut sample, second as u64);
     sample
+}
+
+fn driver(driver: usize, second: usize) -> DriverStatus {
+    DriverStatus {
+        driver,
+        accepted: second as u64,
+        received: 80 * second as u64,
+        open: 60,
+        accept_queue: Some(3),
+        accept_queue_max: Some(2_048),
+        ..DriverStatus::default()
+    }
+}
+
+/// The machine, upstreams and disks.
+fn add_health(sample: &mut Sample, second: u64) {
+    sample.host = host(second);
+    sample.counters.upstreams = vec![
+        upstream("127.0.0.1:9001", 40 * second, 0),
+        upstream("10.20.30.40:9002", 0, second),
+    ];
+    sample.counters.logs = vec![log("access", 240 * second, 0), log("error", 1, second / 3)];
+    sample.counters.spool = SpoolFigures {
+        written_bytes: second * 300_000,
+        write_ns: second * 2_000_000,
+        slowest_write_ns: 31_000_000,
+        waiting: 1,
+        free_bytes: 81_000_000_000,
+        size_bytes: 252_000_000_000,
+        ..SpoolFigures::default()
+    };
+}
+
+/// Of a machine whose hypervisor gives a tenth of it away.
+fn host(second: u64) -> HostStatus {
+    let pressure = |resource: &str, some_us| PressureStatus {
+        resource: resource.to_owned(),
+        some_us: some_us * second,
+        ..PressureStatus::default()
+    };
+    HostStatus {
+        pressure: vec![
+            pressure("cpu", 123_000),
+            pressure("memory", 0),
+            pressure("io", 20_000),
+        ],
+        stolen_ms: Some(100 * second),
+        processors_ms: Some(2_000 * second),
+        listen_drops: Some(9),
+        throttling: Some(GroupThrottling {
+            periods: 10 * second,
+            throttled_periods: second / 2,
+            throttled_us: 9_000 * second,
+        }),
+        ..HostStatus::default()
+    }
+}
+
+fn upstream(server: &str, answered: u64, failed: u64) -> UpstreamSnapshot {
+    UpstreamSnapshot {
+        upstream: "api".to_owned(),
+        server: server.to_owned(),
+        figures: UpstreamFigures {
+            in_flight: answered.min(12),
+            slots: 16,
+            response_ns: answered * 23_000_000,
+            ejected: failed.min(1),
+            ..UpstreamFigures::default()
+        },
+        results: UpstreamResultCounts {
+            answered,
+            connect: failed,
+            ..UpstreamResultCounts::default()
+        },
+    }
+}
+
+fn log(name: &str, lines: u64, dropped: u64) -> LogSnapshot {
+    LogSnapshot {
+        log: name.to_owned(),
+        figures: LogFigures {
+            lines,
+            dropped,
+            waiting_bytes: 20 * lines,
+            write_ns: lines * 10_000,
+            slowest_write_ns: 4_200_000,
+            ..LogFigures::default()
+        },
+    }
 }
 
 /// One at an upstream, one with a long path, one whose path has codes of terminals.
@@ -180,6 +267,28 @@ fn draws_each_table() {
 }
 
 #[test]
+fn each_table_fits_a_usual_terminal_and_a_narrow_one_shows_which_is_chosen() {
+    let mut view = watching(3);
+    for listed in Listed::ALL {
+        assert_eq!(view.listed, listed);
+        let usual = text(&view, at(3), 80, 24);
+        let title = format!("[{}]", listed.title());
+        let [_, .., last] = view.overview().listing(listed).headings[..] else {
+            panic!("a table has several columns")
+        };
+        let lines: Vec<&str> = usual.lines().collect();
+        let tabs = { lines.iter() }.position(|line| line.contains(&title));
+        let headings = lines[tabs.expect("a line of names") + 1];
+        // The columns of pools, drivers and processes that come last are for wider terminals.
+        let may_be_cut = [Listed::Pools, Listed::Drivers, Listed::Processes].contains(&listed);
+        assert!(may_be_cut || headings.contains(last), "{usual}");
+        let narrow = text(&view, at(3), 60, 16);
+        assert!(narrow.contains(&title), "{narrow}");
+        press(&mut view, &[KeyCode::Tab]);
+    }
+}
+
+#[test]
 fn draws_the_stack_of_a_request_over_all_of_it() {
     let mut view = watching(3);
     press(&mut view, &[KeyCode::Tab]);
@@ -218,6 +327,11 @@ fn draws_help_and_what_keys_have_done() {
     let mut view = watching(3);
     press(&mut view, &[KeyCode::Char('?')]);
     check_screen("help.txt", &text(&view, at(3), 80, 24));
+    // All of it fits a usual terminal.
+    assert_eq!(
+        (HELP.lines().count(), { HELP.lines() }.map(width).max()),
+        (22, Some(80))
+    );
     press(
         &mut view,
         &[KeyCode::Enter, KeyCode::Char('p'), KeyCode::Char('s')],
@@ -260,6 +374,11 @@ fn says_what_is_wrong() {
     faulty.last_fault = Some(LastFault {
         failure: config::failure::Failure::new("`shop:app`: the module \x1b[2J raised"),
         age_s: 75,
+    });
+    faulty.host.listen_drops = Some(14);
+    faulty.host.last_stall = Some(StallStatus {
+        text: "the machine stood still for 2.4 s: programs waited 2.1 s for memory".to_owned(),
+        age_s: 3,
     });
     view.take(Answer::Sample(faulty), at(4));
     view.take(Answer::Fault("nobody listens there".to_owned()), at(6));
