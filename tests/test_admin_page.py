@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,7 +129,8 @@ def test_each_second_says_what_clients_have_counted(site: Milepost, port: int) -
         counted = reader.status_where(lambda now: now["requests"] == 26)
         [route] = counted["routes"]
         assert (route["route"], route["requests"], route["failed"]) == ("/", 26, 0)
-        assert sum(counted["column"][1]) <= 26
+        # Each request is in one second of the heat map, which is there once the second is over.
+        reader.status_where(lambda now: in_columns(now) == 26)
         assert counted["sentences"][0].startswith("No trouble seen in the last ")
         assert [phase["name"] for phase in counted["phases"]][:5] == [
             "receive",
@@ -141,6 +143,94 @@ def test_each_second_says_what_clients_have_counted(site: Milepost, port: int) -
         with Events(port) as other:
             _, past = other.event()
             assert sum(sum(counts) for _, counts in past["columns"]) == 26
+
+
+def in_columns(event: Any) -> int:
+    """Requests in the columns of the heat map of an event."""
+    return sum(sum(counts) for _, counts in event["columns"])
+
+
+def test_a_request_of_any_moment_is_in_one_second_of_the_heat_map(site: Milepost, port: int) -> None:
+    sent = 0
+    enough = threading.Event()
+
+    def send() -> None:
+        nonlocal sent
+        with site.connect() as client:
+            while not enough.is_set():
+                assert client.ask("GET", "/file").status == 200
+                sent += 1
+                # Few enough that each count is exact in the history (2,047 of a kind in a second).
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        # Pages that begin and end at different moments of a second, one after the other and at the same time.
+        columns: dict[int, list[int]] = {}
+        for _ in range(3):
+            with Events(port) as page, Events(port) as other:
+                for reader in (page, other):
+                    columns |= dict(reader.event()[1]["columns"])
+                    for _ in range(2):
+                        columns |= dict(reader.status_where(lambda _: True)["columns"])
+    finally:
+        enough.set()
+        thread.join()
+    # What a page that is opened when all is over gets is the same as what the others have got in pieces.
+    assert until(lambda: sleeps(admin_pid(site, port)))
+    late: dict[int, list[int]] = {}
+    with Events(port) as page:
+        for _ in range(5):
+            _, event = page.event()
+            late |= dict(event["columns"])
+    assert sum(sum(counts) for counts in late.values()) == sent > 0
+    columns |= {at: counts for at, counts in late.items() if at >= max(columns)}
+    with_requests = [{at: counts for at, counts in all_.items() if sum(counts)} for all_ in (columns, late)]
+    assert with_requests[0] == with_requests[1]
+
+
+def test_a_reader_that_takes_nothing_is_dropped_and_counted_and_others_get_each_second(
+    serve: Callable[..., Milepost], tmp_path: Path, port: int
+) -> None:
+    # Long events, of which few fit into the kernel's buffers.
+    (tmp_path / "file").write_text("text")
+    urls = [f"/{number}{'x' * 300}" for number in range(40)]
+    mounts = [argument for url in urls for argument in ("--static", f"{url}={tmp_path}")]
+    server = serve(*mounts, "--admin-bind", f"127.0.0.1:{port}")
+    assert until(lambda: answers(port))
+
+    def dropped() -> int:
+        found = re.search(r"^milepost_admin_clients_dropped_total (\d+)$", ask(port, "/metrics")[1], re.M)
+        assert found
+        return int(found[1])
+
+    with socket.socket() as stalled, Events(port) as reader:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        stalled.connect(("127.0.0.1", port))
+        stalled.sendall(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        reader.status_where(lambda _: True)
+        with server.connect() as client:
+            for url in urls:
+                assert client.ask("GET", f"{url}/file").status == 200
+        columns: dict[int, list[int]] = {}
+        seen: list[int] = []
+        while dropped() == 0:
+            now = reader.status_where(lambda _: True)
+            seen.append(now["at"])
+            columns |= dict(now["columns"])
+            assert len(seen) < 50, "nobody was dropped"
+        assert dropped() == 1
+        # The other one has missed nothing meanwhile: neither an event nor a request.
+        assert seen == sorted(set(seen))
+        assert seen[-1] - seen[0] <= len(seen)
+        assert sum(sum(counts) for counts in columns.values()) == len(urls)
+        # It was given the time that the guide says.
+        assert len(seen) >= 9
+        stalled.settimeout(20)
+        with contextlib.suppress(ConnectionResetError):
+            while stalled.recv(1 << 20):
+                pass
 
 
 def later_marks(now: Any) -> list[str]:
@@ -178,9 +268,13 @@ def test_readers_are_bounded_and_leave_their_place(site: Milepost, port: int) ->
         assert len(first.union(*others)) <= 5
     assert until(lambda: admitted(port))
     # Without a reader the process has nothing to do, and asks nothing.
+    assert until(lambda: sleeps(admin_pid(site, port)))
+
+
+def admin_pid(site: Milepost, port: int) -> int:
     children = Path(f"/proc/{site.pid}/task/{site.pid}/children").read_text().split()
     [pid] = [int(pid) for pid in children if listens(int(pid), port)]
-    assert until(lambda: sleeps(pid))
+    return pid
 
 
 def sleeps(pid: int) -> bool:

@@ -103,6 +103,11 @@ impl Answers {
         }
     }
 
+    /// Counts a client that was dropped because it took nothing.
+    pub(crate) fn client_dropped(&self) {
+        self.link.client_dropped();
+    }
+
     /// Answers one request of this peer.
     pub(crate) async fn of<B>(&self, peer: Peer, request: &Request<B>) -> Response<AnswerBody> {
         let Answer {

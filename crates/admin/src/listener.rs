@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -25,10 +26,22 @@ use crate::answers::Answers;
 const CONNECTIONS_MAX: usize = 64;
 /// A client that sends no request, or takes nothing of an answer, for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Bytes of answers that the kernel keeps for a TCP client that does not read: it would take some megabytes for each.
+/// The kernel doubles the number, for its own needs.
+const SEND_BUFFER_BYTES: u32 = 64 << 10;
 /// Rest when the process has no descriptor left.
 const REST: Duration = Duration::from_millis(200);
 /// Who may connect to a unix socket at all; who may ask is checked by the user.
 const SOCKET_MODE: u32 = 0o666;
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Departure {
+    /// By the client, by a fault of it, or after its last answer.
+    Left,
+    /// It took nothing of an answer for [`SILENCE_MAX`].
+    Dropped,
+}
 
 /// What is listened on.
 pub(crate) enum Listener {
@@ -46,6 +59,8 @@ impl Listener {
                 }?;
                 // The process before may have connections that end.
                 socket.set_reuseaddr(true)?;
+                // Connections that are accepted have it too.
+                socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
                 socket.bind(*address)?;
                 Ok(Listener::Tcp(socket.listen(128)?))
             }
@@ -91,12 +106,14 @@ where
     open.set(open.get() + 1);
     let (answers, open) = (Rc::clone(answers), Rc::clone(open));
     tokio::task::spawn_local(async move {
-        serve_one(stream, peer, &answers).await;
+        if serve_one(stream, peer, &answers).await == Departure::Dropped {
+            answers.client_dropped();
+        }
         open.set(open.get() - 1);
     });
 }
 
-async fn serve_one<S>(stream: S, peer: Peer, answers: &Rc<Answers>)
+async fn serve_one<S>(stream: S, peer: Peer, answers: &Rc<Answers>) -> Departure
 where
     S: AsyncRead + AsyncWrite + 'static,
 {
@@ -111,6 +128,22 @@ where
         .header_read_timeout(SILENCE_MAX)
         .max_buf_size(16 << 10)
         .serve_connection(TokioIo::new(Box::pin(stream)), service);
-    // What a client does wrong concerns it alone.
-    let _ = pin!(connection).await;
+    // What else a client does wrong concerns it alone.
+    match pin!(connection).await {
+        Err(fault) if is_write_timeout(&fault) => Departure::Dropped,
+        Ok(()) | Err(_) => Departure::Left,
+    }
+}
+
+/// Whether it is the fault that [`TimeoutStream`] makes: no other one of a socket is called so.
+fn is_write_timeout(fault: &hyper::Error) -> bool {
+    let mut cause = fault.source();
+    while let Some(one) = cause {
+        let of_socket = one.downcast_ref::<io::Error>();
+        if of_socket.is_some_and(|fault| fault.kind() == io::ErrorKind::TimedOut) {
+            return true;
+        }
+        cause = one.source();
+    }
+    false
 }

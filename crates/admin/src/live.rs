@@ -8,6 +8,7 @@
 //! ```
 
 mod event;
+mod health;
 mod sentences;
 mod spread;
 mod window;
@@ -98,6 +99,9 @@ impl LiveFeed {
             let event = match sample {
                 Some(sample) => {
                     latest = Instant::now();
+                    if self.window.borrow().misses_seconds(&sample) {
+                        self.restore().await;
+                    }
                     self.next_event(&sample, span)
                 }
                 None => event::silent(),
@@ -120,7 +124,11 @@ impl LiveFeed {
         };
         let from_s = now_s().saturating_sub(HistorySpan::Quarter.secs());
         let mut window = self.window.borrow_mut();
-        window.restore(&sums.seconds(from_s), &sums.marks(from_s));
+        window.restore(
+            &sums.seconds(from_s),
+            sums.seconds_len(),
+            &sums.marks(from_s),
+        );
         for reader in self.readers.borrow().iter() {
             let _ = reader.try_send(event::past(&window));
         }

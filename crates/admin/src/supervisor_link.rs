@@ -96,6 +96,13 @@ impl SupervisorLink {
         self.latest.borrow_mut().insert(query, latest);
     }
 
+    /// Has a client counted that was dropped. A supervisor that takes no message counts one fewer.
+    pub(crate) fn client_dropped(&self) {
+        let _ = self
+            .channel
+            .send_now(&ProcessEvent::AdminClientDropped, &[]);
+    }
+
     /// The history, to be read where it lies. `None`: there is none, or the supervisor does not answer.
     pub(crate) async fn history(&self) -> Option<File> {
         self.ask(AdminQuery::History).await?;

@@ -7,12 +7,15 @@ use serde::Serialize;
 use telemetry::counters::{ConnectionCounts, EventLoopFigures};
 use telemetry::history::HEAT_BOUNDS;
 
+use super::health::HealthLines;
 use super::sentences::sentences;
 use super::spread::Spread;
 use super::window::{Activity, HeatColumn, LiveWindow, Refusals, RouteActivity, TimeMark};
 
 /// Routes in an event: those that took the most time.
 const ROUTES_LEN_MAX: usize = 50;
+/// Columns of the heat map in an event: the new one, and those of events that a reader may have missed.
+const COLUMNS_LEN_MAX: usize = 8;
 /// Pools and processes in an event.
 const LINES_LEN_MAX: usize = 64;
 
@@ -46,7 +49,10 @@ struct LiveEvent<'a> {
     routes_len: usize,
     running: &'a [LiveRunning],
     running_more: u64,
-    column: Option<&'a HeatColumn>,
+    /// The latest seconds of the heat map, the oldest first.
+    columns: Vec<&'a HeatColumn>,
+    #[serde(flatten)]
+    health: HealthLines<'a>,
     marks: Vec<&'a TimeMark>,
 }
 
@@ -113,7 +119,7 @@ pub(super) fn status(sample: &LiveSample, window: &LiveWindow, at_s: u64) -> Byt
         requests: minute.phases.total.len,
         failed: minute.routes.values().map(|route| route.failed).sum(),
         refused: refused.fold(0, u64::saturating_add),
-        sentences: sentences(sample, minute),
+        sentences: sentences(sample, minute, window.health().sentences()),
         phases: phase_lines(sample, minute),
         pools: pool_lines(sample, minute),
         event_loop: Some(&sample.event_loop).filter(|figures| figures.is_there()),
@@ -126,10 +132,17 @@ pub(super) fn status(sample: &LiveSample, window: &LiveWindow, at_s: u64) -> Byt
         routes_len: minute.routes.len(),
         running: &sample.running,
         running_more: sample.running_more,
-        column: window.columns().back(),
+        columns: latest_columns(window),
+        health: window.health().lines(),
         marks: window.marks().iter().collect(),
     };
     sent_event("status", &event)
+}
+
+fn latest_columns(window: &LiveWindow) -> Vec<&HeatColumn> {
+    let columns = window.columns();
+    let from = columns.len().saturating_sub(COLUMNS_LEN_MAX);
+    columns.range(from..).collect()
 }
 
 /// The `past` event.

@@ -28,8 +28,12 @@ const LAG_SECS_MIN: f64 = 0.05;
 /// A fault that is older is no news.
 const FAULT_AGE_MAX_S: u64 = 300;
 
-/// The sentences, the most important first.
-pub(super) fn sentences(sample: &LiveSample, minute: &Activity) -> Vec<String> {
+/// The sentences, the most important first; `health`: those about what the server depends on.
+pub(super) fn sentences(
+    sample: &LiveSample,
+    minute: &Activity,
+    health: Vec<String>,
+) -> Vec<String> {
     // The first sample has nothing to be compared with.
     if minute.span.is_zero() {
         return Vec::new();
@@ -38,6 +42,7 @@ pub(super) fn sentences(sample: &LiveSample, minute: &Activity) -> Vec<String> {
     found.extend(fault(sample));
     found.extend(processes(sample));
     found.extend(crashes(minute));
+    found.extend(health);
     found.extend(refusals(minute));
     found.extend(failures(minute));
     found.extend(waiting(sample, minute));
@@ -298,8 +303,12 @@ mod tests {
         }
     }
 
+    fn said(sample: &LiveSample, minute: &Activity) -> Vec<String> {
+        sentences(sample, minute, Vec::new())
+    }
+
     fn check(sample: &LiveSample, minute: &Activity, expect: &[&str]) {
-        assert_eq!(sentences(sample, minute), expect);
+        assert_eq!(said(sample, minute), expect);
     }
 
     #[test]
@@ -319,9 +328,20 @@ mod tests {
             &few,
             &["Only 2 requests in the last minute: too few to judge."],
         );
-        let found = sentences(&none, &minute());
+        let found = said(&none, &minute());
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("No trouble seen"), "{found:?}");
+    }
+
+    #[test]
+    fn what_the_server_depends_on_comes_before_what_it_does() {
+        let mut busy = minute();
+        busy.phases.queue = spread(100, 20);
+        let stall = "12 s ago the machine stood still for 1.5 s.".to_owned();
+        let found = sentences(&LiveSample::default(), &busy, vec![stall.clone()]);
+        assert_eq!((found.len(), &found[0]), (2, &stall));
+        let calm = sentences(&LiveSample::default(), &minute(), vec![stall.clone()]);
+        assert_eq!(calm, [stall]);
     }
 
     #[test]
@@ -348,7 +368,7 @@ mod tests {
         check(&sample, &busy, &[&(part.to_owned() + now)]);
         // Less than a tenth, or shorter than a millisecond, is no trouble.
         busy.phases.queue = spread(100, 3);
-        assert!(!sentences(&sample, &busy)[0].contains("waiting for a thread"));
+        assert!(!said(&sample, &busy)[0].contains("waiting for a thread"));
     }
 
     #[test]
@@ -378,7 +398,7 @@ mod tests {
         let mut one = minute();
         one.phases.total = spread(100, 400);
         one.routes.insert("reports".into(), route(90, 400, 0));
-        let found = sentences(&LiveSample::default(), &one);
+        let found = said(&LiveSample::default(), &one);
         assert_eq!(found.len(), 1);
         assert!(
             found[0].starts_with(
@@ -388,7 +408,7 @@ mod tests {
         );
         // The only one there is takes all of it, always.
         one.routes.retain(|name, _| &**name == "reports");
-        assert!(sentences(&LiveSample::default(), &one)[0].starts_with("No trouble"));
+        assert!(said(&LiveSample::default(), &one)[0].starts_with("No trouble"));
     }
 
     #[test]
@@ -396,19 +416,17 @@ mod tests {
         let mut one = minute();
         one.phases.gil = spread(100, 15);
         assert!(
-            sentences(&LiveSample::default(), &one)[0]
+            said(&LiveSample::default(), &one)[0]
                 .contains("50.0 % of their run waiting for the interpreter lock")
         );
         let mut sample = LiveSample::default();
         sample.event_loop.lag_ns = 120_000_000;
-        assert!(
-            sentences(&sample, &minute())[0].starts_with("An event loop is late by up to 120 ms.")
-        );
+        assert!(said(&sample, &minute())[0].starts_with("An event loop is late by up to 120 ms."));
         let mut slow = minute();
         slow.phases.total = spread(100, 400);
         slow.phases.send = spread(100, 300);
         assert!(
-            sentences(&LiveSample::default(), &slow)[0]
+            said(&LiveSample::default(), &slow)[0]
                 .contains("75.0 % of their time sending responses")
         );
     }
@@ -442,7 +460,7 @@ mod tests {
             ..minute()
         };
         assert!(
-            sentences(&sample, &crashed).contains(
+            said(&sample, &crashed).contains(
                 &"2 processes ended unexpectedly in the last minute: the error log says how."
                     .to_owned()
             )

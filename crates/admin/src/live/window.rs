@@ -1,15 +1,17 @@
 //! The last minute and the last quarter of an hour, from samples of what the server has counted: each second is the
-//! difference of two samples. Pure: the time comes with each sample.
+//! difference of two samples. The columns of the heat map are the seconds of the history, under their numbers, so that each
+//! request is in one of them, whenever a page was opened. Pure: the time comes with each sample.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ipc::LiveSample;
+use ipc::{LiveHeat, LiveSample};
 use serde::Serialize;
 use telemetry::PerPhase;
 use telemetry::history::{HEAT_BOUNDS, HeldMark, HeldSecond, MarkKind};
 
+use super::health::HealthWindow;
 use super::spread::Spread;
 
 /// Seconds that the figures of a minute are summed up over.
@@ -26,6 +28,9 @@ pub(crate) struct LiveWindow {
     /// The sum of `seconds`.
     minute: Activity,
     columns: VecDeque<HeatColumn>,
+    /// The number of the history's second that comes next.
+    next_second: u64,
+    health: HealthWindow,
     marks: VecDeque<TimeMark>,
     /// What the latest sample has counted.
     before: Option<Counted>,
@@ -86,18 +91,24 @@ struct Counted {
 impl LiveWindow {
     /// Takes a sample. `at_s`: now, in seconds since 1970; `span`: since the sample before.
     pub(crate) fn observe(&mut self, sample: &LiveSample, at_s: u64, span: Duration) {
+        for second in sample.heat.iter().flatten() {
+            self.add_second(second);
+        }
         let counted = Counted::of(sample);
         let before = self.before.replace(counted);
         let counted = self.before.as_ref().expect("it was just put there");
         // Without one before, nothing is known of a second.
         let Some(before) = before else {
+            self.health.observe(sample);
             return;
         };
         if before.started_unix_s != counted.started_unix_s {
             self.mark(at_s, MarkKind::Start);
             self.forget_minute();
+            self.health.observe(sample);
             return;
         }
+        self.health.observe(sample);
         let second = counted.all.since(&before.all, span);
         let happened = [
             (before.generation < counted.generation, MarkKind::Reload),
@@ -107,8 +118,11 @@ impl LiveWindow {
         for (_, kind) in happened.into_iter().filter(|(is_new, _)| *is_new) {
             self.mark(at_s, kind);
         }
-        let counts = second.phases.total.counts_between(HEAT_BOUNDS);
-        self.add_column(at_s, counts);
+        // Without a history: what happened between two samples.
+        if sample.heat.is_none() {
+            let counts = second.phases.total.counts_between(HEAT_BOUNDS);
+            self.add_column(at_s, counts);
+        }
         self.minute.add(&second);
         if let Some(oldest) = push_bounded(&mut self.seconds, second, SECONDS_LEN_MAX) {
             self.minute.take_away(&oldest);
@@ -121,17 +135,31 @@ impl LiveWindow {
         self.forget_minute();
     }
 
-    /// Takes what has happened while nobody looked, oldest first.
-    pub(crate) fn restore(&mut self, seconds: &[HeldSecond], marks: &[HeldMark]) {
+    /// Takes what has happened while nobody looked, oldest first, and the number of the second that comes next.
+    pub(crate) fn restore(&mut self, seconds: &[HeldSecond], next_second: u64, marks: &[HeldMark]) {
         self.columns.clear();
+        self.next_second = next_second;
         for second in seconds {
-            let column = HeatColumn(second.at_s, second.heat.to_vec());
-            push_bounded(&mut self.columns, column, COLUMNS_LEN_MAX);
+            self.add_column(second.at_s, second.heat.to_vec());
         }
         self.marks.clear();
         for mark in marks {
             self.mark(mark.at_s, mark.kind);
         }
+    }
+
+    /// Whether seconds lie between what is known and this sample: it came too late, or the history began anew.
+    pub(crate) fn misses_seconds(&self, sample: &LiveSample) -> bool {
+        let seconds = sample.heat.as_deref().unwrap_or_default();
+        let [oldest, .., newest] = seconds else {
+            return false;
+        };
+        // One second alone is that of a history that has just begun.
+        oldest.number > self.next_second || newest.number + 1 < self.next_second
+    }
+
+    pub(crate) fn health(&self) -> &HealthWindow {
+        &self.health
     }
 
     pub(crate) fn minute(&self) -> &Activity {
@@ -148,7 +176,15 @@ impl LiveWindow {
         &self.marks
     }
 
-    /// Two samples, or a sample and what was kept before it, may be of the same second.
+    /// Takes a second of the history, unless it is there already.
+    fn add_second(&mut self, second: &LiveHeat) {
+        if second.number >= self.next_second {
+            self.next_second = second.number + 1;
+            self.add_column(second.at_s, second.counts.to_vec());
+        }
+    }
+
+    /// Two seconds of the history may end in the same second of the clock: one is cut short by a reload.
     fn add_column(&mut self, at_s: u64, counts: Vec<u64>) {
         match self.columns.back_mut() {
             Some(HeatColumn(last_s, sums)) if *last_s == at_s => {
@@ -165,6 +201,7 @@ impl LiveWindow {
     fn forget_minute(&mut self) {
         self.seconds.clear();
         self.minute = Activity::default();
+        self.health.forget();
     }
 
     fn mark(&mut self, at: u64, kind: MarkKind) {
@@ -322,6 +359,7 @@ mod tests {
     use super::*;
     use ipc::LiveRoute;
     use telemetry::counters::Distribution;
+    use telemetry::history::HEAT_CELLS;
     use telemetry::{Nanos, Snapshot};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -425,7 +463,8 @@ mod tests {
             at_s: 5,
             kind: MarkKind::Upgrade,
         };
-        window.restore(&[second(8), second(9)], &[mark]);
+        // A reload has cut a second short: two of them end in the same second of the clock.
+        window.restore(&[second(8), second(9), second(9)], 3, &[mark]);
         window.observe(&sample(&[]), 9, SECOND);
         window.observe(&sample(&[("a", &[1])]), 9, SECOND);
         window.observe(&sample(&[("a", &[1, 1])]), 10, SECOND);
@@ -434,8 +473,56 @@ mod tests {
             .iter()
             .map(|HeatColumn(at, counts)| (*at, counts.iter().sum()))
             .collect();
-        assert_eq!(sums, [(8, 36), (9, 37), (10, 1)]);
+        assert_eq!(sums, [(8, 36), (9, 73), (10, 1)]);
         assert_eq!(window.marks().len(), 1);
+    }
+
+    /// A sample with these seconds of the history: number, end, and requests.
+    fn with_heat(seconds: &[(u64, u64, u64)]) -> LiveSample {
+        let second = |&(number, at_s, len): &(u64, u64, u64)| {
+            let mut counts = [0; HEAT_CELLS];
+            counts[3] = len;
+            LiveHeat {
+                number,
+                at_s,
+                counts,
+            }
+        };
+        LiveSample {
+            heat: Some(seconds.iter().map(second).collect()),
+            ..sample(&[("a", &[1; 40])])
+        }
+    }
+
+    #[test]
+    fn each_second_of_the_history_is_one_column_whenever_the_page_began() {
+        let mut window = LiveWindow::default();
+        let restored = HeldSecond {
+            at_s: 100,
+            heat: with_heat(&[(0, 0, 5)]).heat.unwrap()[0].counts,
+            ..HeldSecond::default()
+        };
+        window.restore(&[restored], 11, &[]);
+        // The first sample comes before the next second is over, and knows the one that was restored.
+        let samples: [&[_]; 4] = [
+            &[(9, 99, 1), (10, 100, 5)],
+            &[(10, 100, 5), (11, 101, 7)],
+            // None was new, then two were.
+            &[(10, 100, 5), (11, 101, 7)],
+            &[(11, 101, 7), (12, 102, 2), (13, 103, 3)],
+        ];
+        for (at_s, seconds) in (100..).zip(samples) {
+            let sample = with_heat(seconds);
+            assert!(!window.misses_seconds(&sample));
+            window.observe(&sample, at_s, SECOND);
+        }
+        let sums: Vec<(u64, u64)> = { window.columns().iter() }
+            .map(|HeatColumn(at, counts)| (*at, counts.iter().sum()))
+            .collect();
+        assert_eq!(sums, [(100, 5), (101, 7), (102, 2), (103, 3)]);
+        assert!(window.misses_seconds(&with_heat(&[(15, 105, 0), (16, 106, 0)])));
+        assert!(window.misses_seconds(&with_heat(&[(0, 105, 0), (1, 106, 0)])));
+        assert!(!window.misses_seconds(&with_heat(&[(14, 105, 0), (15, 106, 0)])));
     }
 
     #[test]

@@ -94,6 +94,9 @@ function show(now) {
   showRunning(now);
   showRoutes(now);
   showConnections(now);
+  showUpstreams(now);
+  showHost(now.host);
+  showDisks(now.disks);
   drawHeat();
 }
 
@@ -233,6 +236,47 @@ function showConnections(now) {
   const more = now.processes_len - now.processes.length;
   if (more > 0) rows.push([`${count(more)} more`, "", "", ""]);
   fill($("processes"), rows);
+}
+
+function showUpstreams(now) {
+  $("upstreams-section").hidden = !now.upstreams_len;
+  fill($("upstreams"), now.upstreams.map((one) => {
+    const state = one.ejected ? ["gets no requests for a while", "bad"] : one.limit ? "in use" : ["not used", "bad"];
+    return [
+      one.server, one.upstream, number(count(one.in_flight)), number(count(one.limit)), number(count(one.requests)),
+      number(one.latency === null ? "–" : duration(one.latency)), warning(one.failed), state,
+    ];
+  }));
+  const more = now.upstreams_len - now.upstreams.length;
+  $("more-upstreams").textContent = more > 0 ? `${count(more)} other servers had fewer requests.` : "";
+}
+
+// What the kernel does not say has no row.
+function showHost(host) {
+  const share = (value, most) => [`${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`, value >= most ? "n bad" : "n"];
+  const rows = [
+    ["Programs waited for a processor", host.pressure_cpu, Infinity], ["Programs waited for memory", host.pressure_memory, 0.1],
+    ["Programs waited for storage", host.pressure_io, 0.1], ["Processor time taken by the hypervisor (steal)", host.stolen, 0.1],
+    ["Processor quota used up (throttled)", host.throttled, 0.1],
+  ].filter(([, value]) => value !== null).map(([name, value, most]) => [name, share(value, most)]);
+  if (host.dropped !== null) rows.push(["Connections dropped before they were accepted", warning(host.dropped)]);
+  fill($("host"), rows.length ? rows : [["The kernel says nothing of the machine", ""]]);
+  const stall = host.last_stall;
+  $("stall").textContent = stall ? `${age(stall.age_s)} ago ${stall.text}.` : "";
+}
+
+function showDisks(disks) {
+  const maybe = (value, text) => number(value === null ? "–" : text(value));
+  fill($("disks"), disks.map((one) => {
+    const isFull = one.size_bytes !== null && one.free_bytes < 0.05 * one.size_bytes;
+    return [
+      one.name,
+      one.lines === null ? maybe(one.written_bytes, bytes) : number(`${count(one.lines)} lines`),
+      one.waiting_bytes === null ? number(`${count(one.waiting)} tasks`) : number(bytes(one.waiting_bytes)),
+      one.dropped === null ? number("–") : warning(one.dropped), warning(one.failed), number(duration(one.slowest)),
+      one.free_bytes === null ? number("–") : [bytes(one.free_bytes), isFull ? "n bad" : "n"],
+    ];
+  }));
 }
 
 // The heat map: time to the right, durations upwards, ever more of the past until there is a quarter of an hour.
@@ -504,7 +548,7 @@ function take(name, data) {
   } else if (name === "silent") {
     state("the supervisor does not answer", "bad");
   } else if (name === "status") {
-    if (data.column) columns.set(data.column[0], data.column[1]);
+    for (const [at, counts] of data.columns) columns.set(at, counts);
     for (const at of columns.keys()) if (at < data.at - PAST_MAX_S) columns.delete(at);
     if (isPaused) return;
     latest = data;
