@@ -96,6 +96,8 @@ def test_each_server_of_an_upstream_is_counted(serve: Callable[..., Milepost], t
     assert opened + value(port, "milepost_upstream_connections_reused_total", server=one) == 20
     assert value(port, "milepost_upstream_connections_opened_total", server=other) == 0
     assert value(port, "milepost_upstream_connect_seconds_total", server=one) > 0
+    assert value(port, "milepost_upstream_response_seconds_total", server=one) > 0
+    assert value(port, "milepost_upstream_response_seconds_total", server=other) == 0
     assert value(port, "milepost_upstream_in_flight") == 0
     assert value(port, "milepost_upstream_limit", server=one) > 0
     # They go on over a reload.
@@ -103,6 +105,45 @@ def test_each_server_of_an_upstream_is_counted(serve: Callable[..., Milepost], t
     assert until(lambda: value(port, "milepost_generation") == 2)
     assert until(lambda: value(port, "milepost_processes", state="draining") == 0)
     assert value(port, requests, server=one, result="answered") == 20
+
+
+def test_writes_to_the_spool_folder_and_its_space_are_counted(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(
+        "def app(environ, start_response):\n"
+        "    size = str(len(environ['wsgi.input'].read()))\n"
+        "    start_response('200 OK', [('Content-Length', str(len(size)))])\n"
+        "    return [size.encode()]\n"
+    )
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    port = free_port()
+    admin = ("--admin-bind", f"127.0.0.1:{port}")
+    server = serve("app:app", "--body-memory-max", "64k", "--spool-dir", str(spool), *admin)
+    assert until(lambda: answers(port))
+    space = os.statvfs(spool)
+    size = space.f_blocks * space.f_frsize
+    # The first look is taken at the start, by a thread that nothing waits for.
+    assert until(lambda: value(port, "milepost_spool_size_bytes") == size)
+    assert 0 < value(port, "milepost_spool_free_bytes") < size
+    written = "milepost_spool_written_bytes_total"
+    with server.connect() as client:
+        assert client.ask("POST", "/", body=b"x" * 60_000).body == b"60000"
+        assert value(port, written) == 0
+        assert client.ask("POST", "/", body=b"x" * 300_000).body == b"300000"
+        assert client.ask("POST", "/", body=b"x" * 200_000).body == b"200000"
+        # An answer of the admin listener is up to a quarter of a second old.
+        assert until(lambda: value(port, written) == 500_000)
+        assert value(port, "milepost_spool_write_seconds_total") > 0
+        slowest = value(port, "milepost_spool_slowest_write_seconds")
+        assert 0 < slowest <= value(port, "milepost_spool_write_seconds_total")
+        # Files cannot be made any more.
+        spool.rmdir()
+        assert client.ask("POST", "/", body=b"x" * 300_000).status == 500
+    assert until(lambda: value(port, "milepost_spool_writes_failed_total") == 1)
+    assert value(port, written) == 500_000
+    assert value(port, "milepost_spool_waiting") == 0
 
 
 def test_lines_that_a_log_has_lost_are_counted(serve: Callable[..., Milepost], tmp_path: Path) -> None:
@@ -138,6 +179,8 @@ def test_lines_that_a_log_has_lost_are_counted(serve: Callable[..., Milepost], t
     assert until(has_dropped)
     assert value(port, "milepost_log_writes_incomplete_total", log="access") >= 1
     assert value(port, "milepost_log_waiting_bytes", log="access") > 0
+    slowest = value(port, "milepost_log_slowest_write_seconds", log="access")
+    assert 0 < slowest <= value(port, "milepost_log_write_seconds_total", log="access")
     # Once the pipe is read, each line is either written or dropped.
     read = b""
 

@@ -20,7 +20,7 @@ import pyte
 import pytest
 
 from raw import CutShort, request
-from serving import COMMAND, DEADLINE_S, Milepost, environment, run, until
+from serving import COMMAND, DEADLINE_S, Milepost, environment, free_port, run, until
 from supervising import UNTIL_GO, Supervised, write_app
 
 
@@ -176,6 +176,39 @@ def test_shows_running_requests_and_the_stack_of_the_chosen_one(server: Supervis
         assert shown.shows("^nothing yet$"), shown.text
         shown.press("q")
         assert shown.wait() == 0
+
+
+def test_shows_upstreams_logs_the_host_and_waits_of_pools(tmp_path: Path) -> None:
+    """One server of the group is not there."""
+    write_app(tmp_path)
+    host, nobody = "127.0.0.1", free_port()
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "file").write_text("text")
+    with Milepost(tmp_path, "--static", f"/to={site}", log=None) as behind:
+        there = behind.address[1]
+        servers = f"http://{host}:{there},http://{host}:{nobody}"
+        words = ("app:app", "--threads", "1:1", "--queue-target", "7ms", "--proxy", f"/to={servers}")
+        with Supervised(tmp_path, *words) as server, top(server) as shown, requests(server, "/to/file"):
+            assert shown.shows(r"^host  pressure cpu \d+ %|^host  steal \d+ %"), shown.text
+            assert shown.shows(r"drops [0-9.]+/s$"), shown.text
+            shown.press("\t" * 5)
+            assert shown.shows(
+                rf"^proxy-to {host}:{there} +\d+ +[1-9]\d* +[1-9][\d,.]* +[\d.]+ .?s +0 +0$"
+            ), shown.text
+            assert shown.shows(rf"^proxy-to {host}:{nobody} +0 +\d+ +0 +– +[\d.]+ +[01]$"), shown.text
+            shown.press("\t")
+            assert shown.shows(r"^access log +[1-9][\d,.]* +[\d.]+ K?B +0 +0 +[\d.]+ % +[\d.]+ .?s +–$"), (
+                shown.text
+            )
+            assert shown.shows(r"^spool folder +0 B +0 tasks +– +0 +0 % +0 s +[\d.]+ [MGT]B$"), shown.text
+            with contextlib.ExitStack() as clients:
+                waiting = [clients.enter_context(server.connect()) for _ in range(2)]
+                for client in waiting:
+                    client.send(request("GET", UNTIL_GO))
+                assert shown.shows(r"^default +1 +1 +1 +[\d.]+ m?s +7 ms "), shown.text
+                with server.go():
+                    assert [client.reply().status for client in waiting] == [200, 200]
 
 
 def test_goes_on_through_a_reload(server: Supervised) -> None:

@@ -156,3 +156,25 @@ pub(super) fn write_rest<W>(
         write(writer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_does_not_end_is_seen() {
+        let clock = WriteClock::new(Box::leak(Box::default()));
+        let counters = clock.counters;
+        let slowest_s = || counters.slowest_write_ns.count() / 1_000_000_000;
+        let later = |secs| telemetry::now().plus(Nanos::from_secs(secs));
+        clock.publish(later(60));
+        assert_eq!(slowest_s(), 0, "none is under way");
+        clock.time(|| clock.publish(later(60)));
+        assert_eq!(slowest_s(), 60);
+        // One that was shorter, and the end of that one, change nothing.
+        clock.time(|| clock.publish(later(20)));
+        clock.publish(later(90));
+        assert_eq!(slowest_s(), 60);
+        assert!(counters.write_ns.count() > 0);
+    }
+}
