@@ -21,6 +21,7 @@ mod check;
 mod foreign;
 mod parse;
 mod reading;
+mod route_names;
 mod tables;
 
 use std::path::PathBuf;

@@ -207,28 +207,6 @@ impl Config {
     pub fn has_pools(&self) -> bool {
         !self.apps.is_empty() || !self.upstreams.is_empty()
     }
-
-    /// Names of all routes, as logs, filters and counters have them: four that are always there, the mounts' URLs in the
-    /// mounts' order, and the other routes in theirs, without the one that takes all.
-    pub fn route_names(&self) -> Vec<String> {
-        let mounts = self.statics.iter().map(|mount| match mount.url.as_str() {
-            "" => "/".to_owned(),
-            url => url.to_owned(),
-        });
-        let own = ["none", "status", "app", "rules"].map(str::to_owned);
-        let mut names: Vec<String> = own.into_iter().chain(mounts).collect();
-        for route in self.routes.iter().filter(|route| !route.takes_all()) {
-            // Routes that differ in their methods or headers alone are told apart by a number.
-            let name = (1..)
-                .map(|number| match number {
-                    1 => route.name(),
-                    number => format!("{}#{number}", route.name()),
-                })
-                .find(|name| !names.contains(name));
-            names.push(name.expect("there are more numbers than routes"));
-        }
-        names
-    }
 }
 
 /// One address to listen on.

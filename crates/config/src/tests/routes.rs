@@ -225,6 +225,24 @@ fn a_route_may_ask_for_more_than_a_path_and_the_narrowest_comes_first() {
 }
 
 #[test]
+fn no_two_routes_have_the_same_name() {
+    let routes: String = ["/a", "/b", "/a", "/a", "/b"]
+        .into_iter()
+        .zip(["GET", "GET", "PUT", "POST", "PUT"])
+        .map(|(path, methods)| {
+            format!("[[route]]\npath = '{path}'\nmethods = '{methods}'\napp = 'a:b'\n")
+        })
+        .collect();
+    let mut names = good(&routes, &[], &[]).config.route_names();
+    let all = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all, "{names:?}");
+    let a = names.iter().filter(|name| name.starts_with("/a"));
+    assert_eq!(a.collect::<Vec<_>>(), ["/a", "/a#2", "/a#3"]);
+}
+
+#[test]
 fn a_route_says_what_becomes_of_its_requests() {
     let toml = r#"
         [[upstream]]
