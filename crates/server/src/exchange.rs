@@ -666,8 +666,6 @@ impl Recorder {
 
     /// Counts it, and keeps it in the history.
     fn count(&self, ended: &ExchangeRecord, spans: &Spans, head: HeadView<'_>) {
-        let route = self.stats.route(ended.route);
-        route.record(spans, ended.status, ended.ending, ended.sent_bytes);
         let labels = RequestLabels {
             method: match head.is_complete() {
                 true => KnownMethod::of(head.method()),
@@ -676,7 +674,8 @@ impl Recorder {
             is_https: ended.is_https,
             status: ended.status,
         };
-        route.requests.record(labels, spans.total);
+        let route = self.stats.route(ended.route);
+        route.record(spans, labels, ended.ending, ended.sent_bytes);
         if let Some(history) = &self.history {
             let (method, target) = match head.is_complete() {
                 true => (head.method(), head.target()),

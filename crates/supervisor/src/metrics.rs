@@ -182,7 +182,7 @@ fn expose_addresses(facts: &ServerFacts, writer: &mut MetricWriter) {
 mod tests {
     use config::typed::StaticMount;
     use ipc::stats::{Shape, Stats};
-    use telemetry::counters::OTHER_ROUTES;
+    use telemetry::counters::{KnownMethod, OTHER_ROUTES, RequestLabels};
     use telemetry::{Ending, Spans};
 
     use super::*;
@@ -206,7 +206,12 @@ mod tests {
         let stats = Stats::new(&shape).unwrap();
         for index in (0..shape.routes.len()).step_by(step) {
             let route = stats.route(u16::try_from(index).unwrap());
-            route.record(&Spans::default(), 200, Ending::Complete, 1);
+            let labels = RequestLabels {
+                method: KnownMethod::Get,
+                is_https: false,
+                status: 200,
+            };
+            route.record(&Spans::default(), labels, Ending::Complete, 1);
         }
         let mut sum = labels.sum();
         stats.add_to(&mut sum);

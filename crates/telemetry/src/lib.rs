@@ -3,7 +3,7 @@
 //!
 //! Takes stamps and plain values, gives durations, quantiles, bytes and text. It must not do I/O,
 //! start threads, or use another crate of ours; the only thing that it shares are the
-//! atomics of [`Histogram`]. Whoever wants the time passes it in, except through [`now`].
+//! atomics of [`Histogram`] and of `counters`. Whoever wants the time passes it in, except through [`now`].
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ mod auth_facts;
 mod calendar;
 pub mod counters;
 mod endpoint_load;
+mod histogram;
 pub mod history;
 mod loop_facts;
 mod nearest;
@@ -31,6 +32,7 @@ mod websocket_facts;
 pub use auth_facts::{AuthFacts, AuthFailure};
 pub use calendar::{civil_from_unix, unix_from_civil};
 pub use endpoint_load::{EndpointLoad, ToldLoad, push_own_phases};
+pub use histogram::Histogram;
 pub use loop_facts::LoopFacts;
 pub use nearest::nearest;
 pub use path::{folded_segment, push_folded};
@@ -46,7 +48,7 @@ pub use text::{
     Field, Form, Names, Part, Place, SpanWriter, Style, Template, TemplateFault, Writer, json_text,
     push_time,
 };
-pub use time::{Histogram, Nanos, Snapshot, Stamp, now};
+pub use time::{Nanos, Snapshot, Stamp, now};
 pub use tls_record::TlsRecord;
 pub use trace::{Sampler, TRACEPARENT_BYTES, TraceContext, TraceParent};
 pub use upstream_facts::{UpstreamFacts, UpstreamPhases};

@@ -11,7 +11,8 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Histogram, Nanos, Stamp};
+use crate::histogram::HistogramBank;
+use crate::{Nanos, Snapshot, Stamp};
 
 /// When an exchange passed each point of its way; [`Stamp::ZERO`] where it has not been yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -58,8 +59,10 @@ pub struct PerPhase<T> {
 /// How long each phase took. `receive + queue + run + send == total`, always.
 pub type Spans = PerPhase<Nanos>;
 
-/// One distribution for each phase: 68 KB.
-pub type PhaseHistograms = PerPhase<Histogram>;
+/// One distribution for each phase: 44 KB. How long exchanges took as a whole is counted elsewhere, by more labels.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct PhaseHistograms(HistogramBank<6>);
 
 impl<T> PerPhase<T> {
     /// Of each value what `of` gives for it.
@@ -106,9 +109,41 @@ impl<T> PerPhase<T> {
 impl PhaseHistograms {
     /// Counts one exchange.
     pub fn record(&self, spans: &Spans) {
-        for (histogram, span) in self.each().into_iter().zip(spans.each()) {
-            histogram.record(*span);
+        let Spans {
+            receive,
+            queue,
+            run,
+            send,
+            total: _,
+            gil,
+            cpu,
+        } = *spans;
+        for (index, span) in [receive, queue, run, send, gil, cpu]
+            .into_iter()
+            .enumerate()
+        {
+            self.0.record_at(index, span);
         }
+    }
+
+    /// The distributions, in the order of the fields of [`PerPhase`], without the whole.
+    pub(crate) fn bank(&self) -> &HistogramBank<6> {
+        &self.0
+    }
+
+    /// Adds what has been recorded until now to the distributions of all phases but the whole.
+    pub(crate) fn add_to<'s>(&self, sum: &'s mut PerPhase<impl AsMut<Snapshot> + 's>) {
+        let PerPhase {
+            receive,
+            queue,
+            run,
+            send,
+            total: _,
+            gil,
+            cpu,
+        } = sum;
+        self.0
+            .add_to([receive, queue, run, send, gil, cpu].map(AsMut::as_mut));
     }
 }
 
@@ -200,6 +235,7 @@ impl WholeMicros {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Distribution;
     use proptest::prelude::*;
 
     fn phases(stamps: [u64; 5]) -> Phases {
@@ -267,6 +303,26 @@ mod tests {
         check([10, 15, 17, 50, 60], 34, 33);
         check([10, 15, 17, 50, 60], 0, 0);
         check([10, 15, 0, 0, 60], 30, 0);
+    }
+
+    #[test]
+    fn counts_each_phase_apart() {
+        let phases = PhaseHistograms::default();
+        phases.record(&Spans {
+            receive: Nanos(1),
+            queue: Nanos(2),
+            run: Nanos(3),
+            send: Nanos(4),
+            total: Nanos(10),
+            gil: Nanos(5),
+            cpu: Nanos(6),
+        });
+        let mut seen = PerPhase::<Distribution>::default();
+        phases.add_to(&mut seen);
+        assert_eq!(
+            seen.map(|one| one.0.max().0).each(),
+            [&1, &2, &3, &4, &0, &5, &6]
+        );
     }
 
     proptest! {

@@ -1,14 +1,12 @@
 //! Time as numbers: a stamp on the monotonic clock, a duration, the clock that gives stamps, and distributions
-//! of durations, recorded from any thread without a lock and read as a snapshot.
+//! of durations at rest. `histogram` has those that threads record into.
 //!
 //! Only thread main loops read a clock; everything else takes `now` as an argument. This file must not know the
 //! wall clock (a record gets its wall time on the log thread), nor what is measured.
 //!
 //! A distribution has log-linear buckets: 32 for each power of two of nanoseconds, so that the middle of a
 //! bucket is at most 1/64 = 1.56 % from any value in it; below 64 ns every value has its own bucket. Values over
-//! 73 minutes (2^42 ns) share the last bucket. 9,752 bytes. It is plain atomics in a fixed order, and all of them
-//! zero is the empty one: it can lie in memory that processes share, and be read there after the process that
-//! recorded has died.
+//! 73 minutes (2^42 ns) share the last bucket.
 //!
 //! Why not the `histogram` crate, whose `AtomicHistogram` is the same idea: it keeps neither sum nor
 //! minimum nor maximum, so the mean would carry the buckets' error, and it answers with a bucket's
@@ -17,7 +15,6 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::nearest_rank;
@@ -28,7 +25,7 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 const GROUPING: u32 = 5;
 /// Values from 2^42 ns share the last bucket.
 const VALUE_BITS: u32 = 42;
-const BUCKETS_LEN: usize = ((VALUE_BITS - GROUPING + 1) as usize) << GROUPING;
+pub(crate) const BUCKETS_LEN: usize = ((VALUE_BITS - GROUPING + 1) as usize) << GROUPING;
 
 /// A point on a monotonic clock, in nanoseconds.
 ///
@@ -108,64 +105,6 @@ pub fn now() -> Stamp {
     START.plus(Nanos(
         passed.as_secs() * NANOS_PER_SEC + u64::from(passed.subsec_nanos()),
     ))
-}
-
-/// A distribution of durations that many threads record into.
-///
-/// Relaxed counters: nothing is lost, but a snapshot that is taken while others record may have a
-/// sum that is a few records ahead of its counts.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Histogram {
-    counts: [AtomicU64; BUCKETS_LEN],
-    sum: AtomicU64,
-    /// How far the shortest lies below the greatest number: zero while nothing was recorded.
-    min_from_top: AtomicU64,
-    max: AtomicU64,
-}
-
-impl Histogram {
-    /// An empty distribution. It is large: what keeps one puts it into a box, or into memory of its own.
-    pub const fn new() -> Histogram {
-        Histogram {
-            counts: [const { AtomicU64::new(0) }; BUCKETS_LEN],
-            sum: AtomicU64::new(0),
-            min_from_top: AtomicU64::new(0),
-            max: AtomicU64::new(0),
-        }
-    }
-
-    /// Counts one duration: two atomic additions of 2.5 ns each when uncontended, the second of them
-    /// for an exact sum, and a store when it is an extreme. Of nothing, as most phases of a cached file are, one.
-    #[inline]
-    pub fn record(&self, span: Nanos) {
-        // The extremes first: a count lies between them, whenever it is read. A plain load before: `fetch_max` is a
-        // compare-and-swap loop on x86, extremes are rare.
-        if span.0 < u64::MAX - self.min_from_top.load(Ordering::Relaxed) {
-            let from_top = u64::MAX - span.0;
-            self.min_from_top.fetch_max(from_top, Ordering::Relaxed);
-        }
-        if span.0 > 0 {
-            if span.0 > self.max.load(Ordering::Relaxed) {
-                self.max.fetch_max(span.0, Ordering::Relaxed);
-            }
-            self.sum.fetch_add(span.0, Ordering::Relaxed);
-        }
-        self.counts[bucket_of(span.0)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What has been recorded until now. Whoever records may be within a record, or have died there.
-    pub fn snapshot(&self) -> Snapshot {
-        let mut seen = Snapshot::default();
-        seen.add_recorded(self);
-        seen
-    }
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram::new()
-    }
 }
 
 /// A distribution at rest. Quantiles are within 1.6 % (up to 73 minutes), all else is exact.
@@ -333,30 +272,21 @@ impl Snapshot {
         })
     }
 
-    /// Adds what has been recorded until now, as [`Histogram::snapshot`] reads it, without a copy of it.
-    pub fn add_recorded(&mut self, recorded: &Histogram) {
-        let min = u64::MAX - recorded.min_from_top.load(Ordering::Relaxed);
-        let max = recorded.max.load(Ordering::Relaxed);
-        // Between the extremes alone: no count lies outside.
-        let (first, last) = (bucket_of(min), bucket_of(max));
-        let Some(counts) = recorded.counts.get(first..=last) else {
-            return;
-        };
-        self.cover(first, last + 1);
-        let ours = &mut self.counts[first - self.first..];
-        let mut len: u64 = 0;
-        for (ours, count) in ours.iter_mut().zip(counts) {
-            let count = count.load(Ordering::Relaxed);
-            *ours = ours.saturating_add(count);
-            len = len.saturating_add(count);
-        }
+    /// The counts of all buckets from `first` up to `end`, to be added to.
+    pub(crate) fn room(&mut self, first: usize, end: usize) -> &mut [u64] {
+        self.cover(first, end);
+        &mut self.counts[first - self.first..end - self.first]
+    }
+
+    /// The figures of `len` durations whose counts have been added to `room`.
+    pub(crate) fn add_figures(&mut self, len: u64, sum: u64, (min, max): (u64, u64)) {
         if len == 0 {
             return;
         }
         self.len = self.len.saturating_add(len);
-        self.sum = (self.sum).wrapping_add(recorded.sum.load(Ordering::Relaxed));
-        // Each extreme is written by itself.
-        self.min = self.min.min(min.min(max));
+        self.sum = self.sum.wrapping_add(sum);
+        // An empty one has the greatest number for its minimum.
+        self.min = self.min.min(min);
         self.max = self.max.max(max);
     }
 
@@ -370,11 +300,7 @@ impl Snapshot {
         for (count, more) in ours.iter_mut().zip(&other.counts) {
             *count = count.saturating_add(*more);
         }
-        self.len = self.len.saturating_add(other.len);
-        self.sum = self.sum.wrapping_add(other.sum);
-        // An empty one has the greatest number for its minimum.
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        self.add_figures(other.len, other.sum, (other.min, other.max));
     }
 }
 
@@ -402,7 +328,7 @@ impl PartialEq for Snapshot {
 impl Eq for Snapshot {}
 
 #[inline]
-fn bucket_of(ns: u64) -> usize {
+pub(crate) fn bucket_of(ns: u64) -> usize {
     // The lowest set bit makes every value under 32 fall into the exact range.
     let magnitude = u64::BITS - 1 - (ns | 1 << GROUPING).leading_zeros();
     let shift = magnitude - GROUPING;

@@ -22,8 +22,8 @@ use crate::history::RequestHistory;
 use os::Mapping;
 use telemetry::Nanos;
 use telemetry::counters::{
-    DriverStats, EventLoopStats, LOG_NAMES, ListedRequest, LogStats, PoolStats, RouteStats,
-    RunningTable, SpoolStats, StatsSnapshot, StatsSum, UpstreamStats,
+    DriverStats, EventLoopStats, LOG_NAMES, ListedRequest, LogStats, PoolStats, RouteCounters,
+    RouteDurations, RouteStats, RunningTable, SpoolStats, StatsSnapshot, StatsSum, UpstreamStats,
 };
 
 pub use file::CounterFile;
@@ -54,6 +54,7 @@ pub struct Counters<'m> {
     /// The history, for a process that serves under a supervisor.
     pub history: Option<&'m RequestHistory>,
     routes: &'m [Placed<RouteStats>],
+    durations: &'m [Placed<RouteDurations>],
     shape: &'m Shape,
 }
 
@@ -92,6 +93,7 @@ impl View {
                 .expect(fits)[0],
             history: None,
             routes: (mapping.place(layout.routes, shape.routes.len())).expect(fits),
+            durations: (mapping.place(layout.durations, shape.routes.len())).expect(fits),
             running: &mapping
                 .place::<Placed<RunningTable>>(layout.running, 1)
                 .expect(fits)[0],
@@ -146,8 +148,15 @@ impl Stats {
 
 impl<'m> Counters<'m> {
     /// One route's counters, to record into.
-    pub fn route(&self, index: u16) -> &'m RouteStats {
-        &self.routes[usize::from(index)]
+    pub fn route(&self, index: u16) -> RouteCounters<'m> {
+        self.numbered_route(usize::from(index))
+    }
+
+    fn numbered_route(&self, index: usize) -> RouteCounters<'m> {
+        RouteCounters {
+            stats: &self.routes[index],
+            durations: &self.durations[index],
+        }
     }
 
     /// One pool's counters, to be kept where it counts.
@@ -202,7 +211,12 @@ impl<'m> Counters<'m> {
             sum.add_pool(index, name, pool);
         }
         sum.add_event_loop(self.event_loop);
-        for (index, (route, name)) in self.routes.iter().zip(&self.shape.routes).enumerate() {
+        let routes = || (0..self.routes.len()).map(|index| self.numbered_route(index));
+        let (mut heads, mut counts) = (routes().skip(2), routes().skip(1));
+        for (index, (route, name)) in routes().zip(&self.shape.routes).enumerate() {
+            // The memory of a route is hardly ever in a cache, and to wait for it takes longer than to add it up.
+            heads.next().inspect(RouteCounters::prefetch_heads);
+            counts.next().inspect(RouteCounters::prefetch_counts);
             sum.add_route(index, name, route);
         }
         for (index, (server, name)) in self.servers.iter().zip(&self.shape.servers).enumerate() {

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use os::Placeable;
 use telemetry::counters::{
-    DriverStats, EventLoopStats, LogStats, PoolStats, RouteStats, RunningTable, SpoolStats,
-    UpstreamStats,
+    DriverStats, EventLoopStats, LogStats, PoolStats, RouteDurations, RouteStats, RunningTable,
+    SpoolStats, UpstreamStats,
 };
 
 use super::rates::RateWord;
@@ -32,6 +32,8 @@ unsafe impl Placeable for Placed<PoolStats> {}
 unsafe impl Placeable for Placed<EventLoopStats> {}
 // SAFETY: as above.
 unsafe impl Placeable for Placed<RouteStats> {}
+// SAFETY: as above.
+unsafe impl Placeable for Placed<RouteDurations> {}
 // SAFETY: as above.
 unsafe impl Placeable for Placed<RunningTable> {}
 // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! What one process's counters look like as bytes: a header that says for what they were made, then the
-//! counters of drivers, pools and routes, the requests that run, and the counters of the servers of upstreams, of
-//! logs and of the spool folder, in this order.
+//! counters of drivers, pools and routes, the requests that run, the counters of the servers of upstreams, of logs
+//! and of the spool folder, and how long the requests of routes took, in this order.
 //!
 //! The header names everything, so that a segment is understood without the configuration it belongs to,
 //! and a later version knows that it does not understand it.
@@ -16,8 +16,8 @@ use os::invariant;
 use serde::{Deserialize, Serialize};
 
 use telemetry::counters::{
-    DriverStats, EventLoopStats, LOG_NAMES, LogStats, PoolStats, RouteStats, RunningTable,
-    SpoolStats, UpstreamStats,
+    DriverStats, EventLoopStats, LOG_NAMES, LogStats, PoolStats, RouteDurations, RouteStats,
+    RunningTable, SpoolStats, UpstreamStats,
 };
 
 /// Segments begin and end here: the largest page of the machines that are served.
@@ -28,7 +28,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"milepost");
 /// To be raised with every change of what a number means. A change of the sizes is seen without it.
 const VERSION: u64 = 8;
 /// Numbers before the shape.
-const NUMBERS_LEN: usize = 11;
+const NUMBERS_LEN: usize = 12;
 const NUMBERS_BYTES: usize = NUMBERS_LEN * size_of::<u64>();
 /// Longest description of a shape; some ten thousand routes.
 const SHAPE_BYTES_MAX: u64 = 1 << 20;
@@ -80,6 +80,7 @@ pub(super) struct Layout {
     pub(super) servers: usize,
     pub(super) logs: usize,
     pub(super) spool: usize,
+    pub(super) durations: usize,
     /// Of the whole segment.
     pub(super) bytes: u64,
 }
@@ -145,7 +146,9 @@ impl Layout {
         let servers = after::<RunningTable>(running, 1)?;
         let logs = after::<UpstreamStats>(servers, shape.servers.len())?;
         let spool = after::<LogStats>(logs, LOG_NAMES.len())?;
-        let end = after::<SpoolStats>(spool, 1)?;
+        // Last, because they are by far the largest, and most of their memory is never touched.
+        let durations = after::<SpoolStats>(spool, 1)?;
+        let end = after::<RouteDurations>(durations, shape.routes.len())?;
         // Of parts that overlap, each would count into the other.
         invariant!(
             header_bytes <= drivers
@@ -156,7 +159,8 @@ impl Layout {
                 && running <= servers
                 && servers <= logs
                 && logs <= spool
-                && spool <= end,
+                && spool <= durations
+                && durations <= end,
             "the parts of a segment overlap"
         );
         Some(Layout {
@@ -168,6 +172,7 @@ impl Layout {
             servers: usize::try_from(servers).ok()?,
             logs: usize::try_from(logs).ok()?,
             spool: usize::try_from(spool).ok()?,
+            durations: usize::try_from(durations).ok()?,
             bytes: end.checked_next_multiple_of(ALIGN_BYTES)?,
         })
     }
@@ -196,6 +201,7 @@ fn numbers(shape_bytes: u64) -> [u64; NUMBERS_LEN] {
         of(size_of::<UpstreamStats>()),
         of(size_of::<LogStats>()),
         of(size_of::<SpoolStats>()),
+        of(size_of::<RouteDurations>()),
         shape_bytes,
     ]
 }

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde_json::json;
-use telemetry::counters::{BegunRequest, Doing, RouteSnapshot, Timeout};
+use telemetry::counters::{
+    BegunRequest, Doing, KnownMethod, RequestLabels, RouteSnapshot, Timeout,
+};
 use telemetry::{Ending, Nanos, Spans};
 
 use super::*;
@@ -37,8 +39,13 @@ fn end(stats: &Stats, route: u16, total_ms: u64) {
         total: Nanos::from_ms(total_ms),
         ..Spans::default()
     };
+    let labels = RequestLabels {
+        method: KnownMethod::Get,
+        is_https: false,
+        status: 200,
+    };
     let route = stats.route(route);
-    route.record(&spans, 200, Ending::Complete, 100);
+    route.record(&spans, labels, Ending::Complete, 100);
 }
 
 fn route<'a>(counted: &'a StatsSnapshot, name: &str) -> &'a RouteSnapshot {

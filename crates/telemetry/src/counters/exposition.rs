@@ -434,7 +434,7 @@ fn expose_series(writer: &mut MetricWriter, route: &str, series: &RequestSeries)
         passed = u64::saturating_add(passed, count);
         (*bound, passed)
     });
-    let (len, sum) = (series.len(), Nanos(series.sum_ns));
+    let (len, sum) = (series.len(), series.durations.0.sum());
     let Some(labels) = series.labels else {
         // The name that OpenTelemetry gives it.
         let rest = ("otel_metric_overflow", "true");

@@ -24,7 +24,8 @@ use crate::{Ending, Nanos, PhaseHistograms, Spans};
 
 pub use exposition::{Exposition, MetricKind, MetricValue, MetricWriter};
 pub use logs::{LOG_NAMES, LogFigures, LogSnapshot, LogStats};
-pub use requests::{KnownMethod, RequestCounters, RequestLabels, RequestSeries};
+use requests::RequestCounters;
+pub use requests::{KnownMethod, RequestLabels, RequestSeries};
 pub use running::{BegunRequest, ListedRequest, RunningPlace, RunningTable, listed_id};
 pub use snapshot::{
     Distribution, DriverSnapshot, HandshakeTotals, PoolSnapshot, RouteSnapshot, StatsSnapshot,
@@ -348,7 +349,7 @@ impl EventLoopFigures {
 }
 
 numbers! {
-    /// One route's exchanges.
+    /// How one route's exchanges ended.
     RouteStats =>
     /// How exchanges ended.
     RouteFigures {
@@ -369,37 +370,69 @@ numbers! {
         /// Bytes of responses that the kernel took.
         sum sent_bytes as "response_bytes",
     }
-    + {
-        phases: PhaseHistograms,
-        /// By method, scheme and status.
-        pub requests: RequestCounters,
-    }
 }
 
-impl RouteStats {
-    /// An exchange of the route has ended.
-    pub fn record(&self, spans: &Spans, status: u16, ending: Ending, sent_bytes: u64) {
-        let class = match status {
-            0..100 => &self.none,
-            100..200 => &self.informational,
-            200..300 => &self.successful,
-            300..400 => &self.redirection,
-            400..500 => &self.client_error,
-            500.. => &self.server_error,
+/// How long one route's exchanges took: 164 KB, of which a scrape reads only what has been written. They are apart from
+/// the numbers of [`RouteStats`], so that those of many routes lie side by side.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub struct RouteDurations {
+    phases: PhaseHistograms,
+    /// By method, scheme and status.
+    requests: RequestCounters,
+}
+
+/// All counters of one route.
+#[derive(Clone, Copy)]
+pub struct RouteCounters<'m> {
+    /// How its exchanges ended.
+    pub stats: &'m RouteStats,
+    /// How long they took.
+    pub durations: &'m RouteDurations,
+}
+
+impl RouteCounters<'_> {
+    /// Has the processor fetch the heads of the distributions: two routes before they are read.
+    pub fn prefetch_heads(&self) {
+        if self.stats.numbers().exchanges() > 0 {
+            self.durations.phases.bank().prefetch_heads();
+            self.durations.requests.prefetch_heads();
+        }
+    }
+
+    /// Has the processor fetch the counts, once it has the heads: one route before they are read.
+    pub fn prefetch_counts(&self) {
+        if self.stats.numbers().exchanges() > 0 {
+            self.durations.phases.bank().prefetch_counts();
+            self.durations.requests.prefetch_counts();
+        }
+    }
+
+    /// An exchange of the route has ended, with these labels.
+    pub fn record(&self, spans: &Spans, labels: RequestLabels, ending: Ending, sent_bytes: u64) {
+        let stats = self.stats;
+        let class = match labels.status {
+            0..100 => &stats.none,
+            100..200 => &stats.informational,
+            200..300 => &stats.successful,
+            300..400 => &stats.redirection,
+            400..500 => &stats.client_error,
+            500.. => &stats.server_error,
         };
-        // Before the phases, which are not even read where no exchange has ended.
+        // Before the durations, which are not even read where no exchange has ended.
         class.add_from_any();
-        self.phases.record(spans);
+        self.durations.phases.record(spans);
+        self.durations.requests.record(labels, spans.total);
         // From any thread: drivers and workers end exchanges of the same route.
-        self.sent_bytes.add_many_from_any(sent_bytes);
+        stats.sent_bytes.add_many_from_any(sent_bytes);
         let is_answered = match ending {
             Ending::Complete | Ending::Refused => true,
             // The server's answer in the place of the application's, which it gave in full.
-            Ending::Timeout => status == 504,
+            Ending::Timeout => labels.status == 504,
             _ => false,
         };
         if !is_answered {
-            self.incomplete.add_from_any();
+            stats.incomplete.add_from_any();
         }
     }
 }

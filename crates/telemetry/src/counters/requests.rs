@@ -2,14 +2,16 @@
 //! `http.server.request.duration`.
 //!
 //! Clients choose methods, and applications statuses, so that the number of series must be bounded where they are
-//! counted: a route has room for fifteen in each process, first come, first served, and one more for all others. Buckets
-//! are those of the conventions; the finer distributions of phases know nothing of methods.
+//! counted: a route has room for fifteen in each process, first come, first served, and one more for all others. Each is
+//! counted in the buckets of the conventions, whose bounds are exact, and as a distribution.
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Nanos;
+use super::Distribution;
+use crate::{Histogram, Nanos};
 
 /// Series of a route in a process that have labels of their own.
 const SERIES_LEN: usize = 15;
@@ -68,17 +70,18 @@ pub struct RequestLabels {
 /// Series of one route in one process, in memory.
 #[derive(Default)]
 #[repr(C)]
-pub struct RequestCounters {
+pub(super) struct RequestCounters {
     /// Labels of the series, as a number; 0: none has this place. The last one is not used.
     keys: [AtomicU64; SERIES_LEN + 1],
     /// The last one is that of all other labels.
     series: [SeriesCounters; SERIES_LEN + 1],
+    /// Of each series, behind all that every scrape reads.
+    durations: [Histogram; SERIES_LEN + 1],
 }
 
 #[derive(Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 struct SeriesCounters {
-    sum: AtomicU64,
     counts: [AtomicU64; BUCKETS_LEN],
 }
 
@@ -87,10 +90,10 @@ struct SeriesCounters {
 pub struct RequestSeries {
     /// `None`: requests of all labels for which there was no place.
     pub labels: Option<RequestLabels>,
-    /// All durations together, in nanoseconds.
-    pub sum_ns: u64,
-    /// Requests in each bucket, not in those before it.
+    /// Requests in each bucket of the conventions, not in those before it.
     pub counts: [u64; BUCKETS_LEN],
+    /// How long they took.
+    pub durations: Distribution,
 }
 
 impl KnownMethod {
@@ -142,13 +145,14 @@ impl RequestLabels {
 }
 
 impl RequestCounters {
-    /// Counts a request, from any thread: a search among the few series that the route has, and two atomic additions.
-    pub fn record(&self, labels: RequestLabels, took: Nanos) {
-        let series = &self.series[self.place(labels.key())];
+    /// Counts a request, from any thread: a search among the few series that the route has, and three atomic additions.
+    pub(super) fn record(&self, labels: RequestLabels, took: Nanos) {
+        let place = self.place(labels.key());
+        let series = &self.series[place];
         let us = took.0.div_ceil(1_000);
         // Most requests are in the first bucket.
         let bucket = DURATION_BOUNDS.iter().position(|(bound, _)| us <= *bound);
-        series.sum.fetch_add(took.0, Ordering::Relaxed);
+        self.durations[place].record(took);
         series.counts[bucket.unwrap_or(BUCKETS_LEN - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -167,27 +171,47 @@ impl RequestCounters {
         SERIES_LEN
     }
 
+    /// Has the processor fetch what it needs to find the counts of the first series, which most routes have alone.
+    pub(super) fn prefetch_heads(&self) {
+        black_box(self.keys[0].load(Ordering::Relaxed));
+        // Each has two cache lines of counts.
+        for count in self.series[0].counts.iter().step_by(8) {
+            black_box(count.load(Ordering::Relaxed));
+        }
+        self.durations[0].prefetch_heads();
+    }
+
+    /// Has the processor fetch the counts of the first series.
+    pub(super) fn prefetch_counts(&self) {
+        self.durations[0].prefetch_counts();
+    }
+
     /// Adds all series to those of the same labels.
     pub(super) fn add_to(&self, sum: &mut Vec<RequestSeries>) {
-        for (key, series) in self.keys[..SERIES_LEN].iter().zip(&self.series) {
+        for (place, key) in self.keys[..SERIES_LEN].iter().enumerate() {
             let key = key.load(Ordering::Relaxed);
             // Places are taken in their order: a scrape of many routes does not read the memory of those behind.
             if key == 0 {
                 return;
             }
-            series.add_to(sum, Some(RequestLabels::of_key(key)));
+            self.add_series_to(place, Some(RequestLabels::of_key(key)), sum);
         }
-        self.series[SERIES_LEN].add_to(sum, None);
+        self.add_series_to(SERIES_LEN, None, sum);
     }
-}
 
-impl SeriesCounters {
-    fn add_to(&self, sum: &mut Vec<RequestSeries>, labels: Option<RequestLabels>) {
-        let counts = self.counts.each_ref();
+    fn add_series_to(
+        &self,
+        place: usize,
+        labels: Option<RequestLabels>,
+        sum: &mut Vec<RequestSeries>,
+    ) {
+        let counts = self.series[place].counts.each_ref();
         let counts = counts.map(|count| count.load(Ordering::Relaxed));
         // A place that was taken a moment ago has none yet.
         if counts.iter().any(|count| *count > 0) {
-            series_of(sum, labels).add(self.sum.load(Ordering::Relaxed), counts.into_iter());
+            let series = series_of(sum, labels);
+            series.add_counts(&counts);
+            self.durations[place].add_to([&mut series.durations.0]);
         }
     }
 }
@@ -195,7 +219,9 @@ impl SeriesCounters {
 /// Adds series to those of the same labels.
 pub(super) fn add_series(sum: &mut Vec<RequestSeries>, others: &[RequestSeries]) {
     for other in others {
-        series_of(sum, other.labels).add(other.sum_ns, other.counts.iter().copied());
+        let series = series_of(sum, other.labels);
+        series.add_counts(&other.counts);
+        series.durations.0.merge(&other.durations.0);
     }
 }
 
@@ -203,11 +229,10 @@ pub(super) fn add_series(sum: &mut Vec<RequestSeries>, others: &[RequestSeries])
 fn series_of(sum: &mut Vec<RequestSeries>, labels: Option<RequestLabels>) -> &mut RequestSeries {
     let place = sum.binary_search_by_key(&labels, |series| series.labels);
     let place = place.unwrap_or_else(|place| {
-        let (sum_ns, counts) = (0, [0; BUCKETS_LEN]);
         let series = RequestSeries {
             labels,
-            sum_ns,
-            counts,
+            counts: [0; BUCKETS_LEN],
+            durations: Distribution::default(),
         };
         sum.insert(place, series);
         place
@@ -216,10 +241,9 @@ fn series_of(sum: &mut Vec<RequestSeries>, labels: Option<RequestLabels>) -> &mu
 }
 
 impl RequestSeries {
-    fn add(&mut self, sum_ns: u64, counts: impl Iterator<Item = u64>) {
-        self.sum_ns = self.sum_ns.wrapping_add(sum_ns);
+    fn add_counts(&mut self, counts: &[u64; BUCKETS_LEN]) {
         for (ours, more) in self.counts.iter_mut().zip(counts) {
-            *ours = ours.saturating_add(more);
+            *ours = ours.saturating_add(*more);
         }
     }
 
@@ -249,6 +273,9 @@ mod tests {
     fn read(counters: &RequestCounters) -> Vec<RequestSeries> {
         let mut sum = Vec::new();
         counters.add_to(&mut sum);
+        for series in &sum {
+            assert_eq!(series.len(), series.durations.0.len());
+        }
         sum
     }
 
@@ -284,7 +311,10 @@ mod tests {
         assert_eq!(found, expect);
         let get = &read(&counters)[0];
         // A bound belongs to its bucket.
-        assert_eq!((get.counts[0], get.sum_ns), (2, 6_000_000));
+        assert_eq!(
+            (get.counts[0], get.durations.0.sum()),
+            (2, Nanos::from_ms(6))
+        );
         assert_eq!(read(&counters)[4].counts[BUCKETS_LEN - 1], 2);
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::requests::add_series;
 use super::{
     ConnectionCounts, DriverFigures, EventLoopFigures, LogSnapshot, PoolFigures, RequestSeries,
-    RouteFigures, RouteStats, SpoolFigures, StatsSum, TimeoutCounts, UpstreamSnapshot,
+    RouteCounters, RouteFigures, SpoolFigures, StatsSum, TimeoutCounts, UpstreamSnapshot,
 };
 
 /// What one process, or many together, have counted.
@@ -94,7 +94,7 @@ pub struct HandshakeTotals {
 
 /// A distribution of durations. As JSON: the figures that people read, in seconds, and the exact ones with
 /// all counts, which alone are read back.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "WrittenDistribution", into = "WrittenDistribution")]
 pub struct Distribution(pub HistogramSnapshot);
 
@@ -308,17 +308,24 @@ impl RouteSnapshot {
     }
 
     /// Adds what a process has counted of it.
-    pub(super) fn add_counted(&mut self, counters: &RouteStats) {
-        let figures = counters.numbers();
+    pub(super) fn add_counted(&mut self, counters: RouteCounters<'_>) {
+        let figures = counters.stats.numbers();
         // Most of many routes have had no request: their distributions take thousands of pages that nobody has touched.
         if figures.exchanges() > 0 {
-            let phases = self.seconds.each_mut().into_iter();
-            for (ours, recorded) in phases.zip(counters.phases.each()) {
-                ours.0.add_recorded(recorded);
-            }
-            counters.requests.add_to(&mut self.requests);
+            let durations = counters.durations;
+            durations.phases.add_to(&mut self.seconds);
+            durations.requests.add_to(&mut self.requests);
         }
         self.figures.add(&figures);
+    }
+
+    /// Whole durations are counted by their labels alone: those of the route are all series together.
+    pub(super) fn sum_series(&mut self) {
+        let mut total = HistogramSnapshot::default();
+        for series in &self.requests {
+            total.merge(&series.durations.0);
+        }
+        self.seconds.total.0 = total;
     }
 
     /// The distributions of the phases, by name.
@@ -353,6 +360,12 @@ impl Figures {
             p99: quantile(0.99),
             max: seen.max().as_secs_f64(),
         }
+    }
+}
+
+impl AsMut<HistogramSnapshot> for Distribution {
+    fn as_mut(&mut self) -> &mut HistogramSnapshot {
+        &mut self.0
     }
 }
 

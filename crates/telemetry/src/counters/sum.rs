@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 
 use super::{
     DriverSnapshot, DriverStats, EventLoopStats, LogSnapshot, LogStats, PoolSnapshot, PoolStats,
-    RouteSnapshot, RouteStats, SpoolStats, StatsSnapshot, UpstreamSnapshot, UpstreamStats,
+    RouteCounters, RouteSnapshot, SpoolStats, StatsSnapshot, UpstreamSnapshot, UpstreamStats,
 };
 
 /// The name of all routes together that have no label of their own.
@@ -81,7 +81,7 @@ impl StatsSum {
     }
 
     /// Adds what the route with this number and name of a process has counted.
-    pub fn add_route(&mut self, index: usize, name: &str, counters: &RouteStats) {
+    pub fn add_route(&mut self, index: usize, name: &str, counters: RouteCounters<'_>) {
         self.route(index, name).add_counted(counters);
     }
 
@@ -101,7 +101,9 @@ impl StatsSum {
     }
 
     /// All together.
-    pub fn finish(self) -> StatsSnapshot {
+    pub fn finish(mut self) -> StatsSnapshot {
+        let routes = self.total.routes.iter_mut();
+        routes.for_each(RouteSnapshot::sum_series);
         self.total
     }
 

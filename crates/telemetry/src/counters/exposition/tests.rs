@@ -3,27 +3,32 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::counters::{KnownMethod, PoolSnapshot, RequestLabels, RouteStats, StatsSum};
+use crate::counters::{
+    KnownMethod, PoolSnapshot, RequestLabels, RouteCounters, RouteDurations, RouteStats, StatsSum,
+};
 use crate::{Ending, Spans};
 
 fn counted() -> StatsSnapshot {
-    let route = RouteStats::default();
+    let (stats, durations) = (RouteStats::default(), Box::<RouteDurations>::default());
+    let route = RouteCounters {
+        stats: &stats,
+        durations: &durations,
+    };
     for ms in [3, 40, 40_000] {
         let spans = Spans {
             run: Nanos::from_ms(ms),
             total: Nanos::from_ms(ms),
             ..Spans::default()
         };
-        route.record(&spans, 200, Ending::Complete, 100);
         let labels = RequestLabels {
             method: KnownMethod::Get,
             is_https: true,
             status: 200,
         };
-        route.requests.record(labels, spans.total);
+        route.record(&spans, labels, Ending::Complete, 100);
     }
     let mut sum = StatsSum::new();
-    sum.add_route(0, "a\"b\\\n", &route);
+    sum.add_route(0, "a\"b\\\n", route);
     let mut snapshot = StatsSnapshot {
         pools: vec![PoolSnapshot::default()],
         ..sum.finish()

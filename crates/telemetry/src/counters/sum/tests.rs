@@ -1,17 +1,41 @@
 //! Sums by place and by name.
 
 use super::*;
+use crate::counters::{KnownMethod, RequestLabels, RouteDurations, RouteStats};
 use crate::{Ending, Nanos, Spans};
 
-fn route(exchanges: u64) -> RouteStats {
-    let route = RouteStats::default();
+struct Counted {
+    stats: RouteStats,
+    durations: Box<RouteDurations>,
+}
+
+impl Counted {
+    fn counters(&self) -> RouteCounters<'_> {
+        RouteCounters {
+            stats: &self.stats,
+            durations: &self.durations,
+        }
+    }
+}
+
+fn route(exchanges: u64) -> Counted {
+    let route = Counted {
+        stats: RouteStats::default(),
+        durations: Box::default(),
+    };
     for ms in 1..=exchanges {
         let spans = Spans {
             run: Nanos::from_ms(ms),
             total: Nanos::from_ms(ms),
             ..Spans::default()
         };
-        route.record(&spans, 200, Ending::Complete, 10);
+        let labels = RequestLabels {
+            method: KnownMethod::Get,
+            is_https: false,
+            status: 200,
+        };
+        let counters = route.counters();
+        counters.record(&spans, labels, Ending::Complete, 10);
     }
     route
 }
@@ -33,13 +57,13 @@ fn routes_are_found_by_name_where_their_places_differ() {
         .into_iter()
         .enumerate()
     {
-        sum.add_route(index, name, &route(exchanges));
+        sum.add_route(index, name, route(exchanges).counters());
     }
     for (index, (name, exchanges)) in [("none", 4), ("/new", 5), ("app", 6)]
         .into_iter()
         .enumerate()
     {
-        sum.add_route(index, name, &route(exchanges));
+        sum.add_route(index, name, route(exchanges).counters());
     }
     let counted = sum.finish();
     let expect = [
@@ -57,7 +81,7 @@ fn routes_without_a_label_are_counted_together() {
     let names = ["none", "app"];
     let of_all = |routes: &[(&str, u64)], sum: &mut StatsSum| {
         for (index, (name, exchanges)) in routes.iter().enumerate() {
-            sum.add_route(index, name, &route(*exchanges));
+            sum.add_route(index, name, route(*exchanges).counters());
         }
     };
     let mut sum = StatsSum::of_routes(names);
@@ -81,9 +105,9 @@ fn a_sum_is_that_of_the_snapshots() {
     let mut sum = StatsSum::new();
     let mut snapshots = StatsSnapshot::default();
     for counters in &processes {
-        sum.add_route(0, "app", counters);
+        sum.add_route(0, "app", counters.counters());
         let mut one = StatsSum::new();
-        one.add_route(0, "app", counters);
+        one.add_route(0, "app", counters.counters());
         snapshots.add(&one.finish());
     }
     assert_eq!(sum.finish(), snapshots);
