@@ -333,7 +333,7 @@ fn refuses_a_damaged_segment() {
         assert_eq!(wrong(View::new(file.as_fd(), &segment)), expect);
     };
     check(&|bytes| bytes.truncate(20), "the file ends before it does");
-    check(&|bytes| bytes.truncate(96), "the file ends before it does");
+    check(&|bytes| bytes.truncate(104), "the file ends before it does");
     check(
         &|bytes| bytes.truncate(70_000),
         "the file ends before it does",
@@ -341,8 +341,8 @@ fn refuses_a_damaged_segment() {
     check(&|bytes| bytes[0] ^= 1, "there is none");
     check(&|bytes| bytes[8] += 1, "another version has made it");
     check(&|bytes| bytes[16] ^= 1, "another version has made it");
-    check(&|bytes| bytes[87] = 0xff, "its header is too long");
-    check(&|bytes| bytes[88] = b'[', "its header is damaged");
+    check(&|bytes| bytes[95] = 0xff, "its header is too long");
+    check(&|bytes| bytes[96] = b'[', "its header is damaged");
     let four_routes = |bytes: &mut Vec<u8>| {
         let (two, four) = (br#"["none","app"]"#, br#"["","","","" ]"#);
         let mut places = bytes.windows(two.len());
