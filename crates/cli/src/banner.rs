@@ -179,25 +179,27 @@ fn names_of_routes(config: &Config, is_its: impl Fn(&PoolConfig) -> bool) -> Str
         .filter(|route| !route.takes_all())
         .map(Route::name)
         .collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!(" for {}", names.join(" and ")),
+    match names.len() {
+        0 => String::new(),
+        1 | 2 => format!(" for {}", names.join(" and ")),
+        _ => format!(" for {}", listed(&names)),
     }
 }
 
 /// The first servers of an upstream, and how many more there are.
 fn listed_servers(servers: &[UpstreamServer]) -> String {
+    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    listed(&servers)
+}
+
+/// The first ones, and how many more there are.
+fn listed(names: &[String]) -> String {
     const LISTED_LEN: usize = 4;
-    let shown: Vec<String> = servers
-        .iter()
-        .take(LISTED_LEN)
-        .map(ToString::to_string)
-        .collect();
-    let more = match servers.len().saturating_sub(LISTED_LEN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{}{more}", shown.join(", "))
+    let shown = names[..names.len().min(LISTED_LEN)].join(", ");
+    match names.len().saturating_sub(LISTED_LEN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// `4 threads`, `2 to 8 threads`

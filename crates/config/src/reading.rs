@@ -78,6 +78,7 @@ pub(super) fn read(sources: &Sources) -> Readings {
     if let Some(toml) = &sources.toml {
         let mut file = TomlFile {
             toml,
+            newlines: toml.text.match_indices('\n').map(|(at, _)| at).collect(),
             readings: &mut all.readings,
             faults: &mut all.faults,
         };
@@ -237,6 +238,8 @@ fn named_twice(
 
 struct TomlFile<'r> {
     toml: &'r TomlText,
+    /// Where its lines end.
+    newlines: Vec<usize>,
     readings: &'r mut Vec<SettingReading>,
     faults: &'r mut Vec<ConfigFault>,
 }
@@ -494,14 +497,11 @@ impl TomlFile<'_> {
     }
 
     fn origin(&self, place: Option<Range<usize>>, key: &str) -> Origin {
-        let start = place.map_or(0, |span| span.start).min(self.toml.text.len());
-        let newlines = self.toml.text.as_bytes()[..start]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count();
+        let start = place.map_or(0, |span| span.start);
+        let lines_before = self.newlines.partition_point(|newline| *newline < start);
         Origin::Toml {
             file: self.toml.file.clone(),
-            line: newlines + 1,
+            line: lines_before + 1,
             key: key.to_owned(),
         }
     }

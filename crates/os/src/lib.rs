@@ -16,7 +16,7 @@ use std::mem::{MaybeUninit, needs_drop, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::fs::{Mode, OFlags, SealFlags};
 
@@ -176,7 +176,7 @@ pub fn at_fork(
 
 /// A number in memory that the kernel wipes in every process that is forked from this one.
 pub fn wiped_on_fork() -> io::Result<&'static AtomicU32> {
-    let page = Box::leak(Box::new(Mapping::private(rustix::param::page_size())?));
+    let page = Box::leak(Box::new(Mapping::private(rustix::param::page_size(), 0)?));
     // Kernels before 4.14 do not know it: there only children that run the hooks are told apart.
     // SAFETY: the pages are the mapping's own, and stay as they are in this process.
     let _ = unsafe {
@@ -268,36 +268,24 @@ pub unsafe trait Placeable: Sync {}
 unsafe impl Placeable for AtomicU32 {}
 
 impl Mapping {
-    /// Memory of this process alone.
-    pub fn private(bytes: usize) -> io::Result<Mapping> {
-        let mapped = MmapOptions::new().len(bytes).populate().map_anon()?;
-        Ok(Mapping(mapped.into()))
+    /// Memory of this process alone. Its first `ready` bytes are there at once, so that no request waits for them later;
+    /// of the others a page takes memory once it is written.
+    pub fn private(bytes: usize, ready: usize) -> io::Result<Mapping> {
+        let mapping = Mapping(MmapOptions::new().len(bytes).map_anon()?.into());
+        mapping.make_ready(ready);
+        Ok(mapping)
     }
 
-    /// A part of a file of memory (memfd), beginning at a page.
+    /// A part of a file of memory (memfd), beginning at a page; with `ready` as for [`Mapping::private`].
     ///
     /// # Errors
     /// Beside the kernel's: `InvalidInput` for a file that could become shorter, which would end every process
     /// that reads behind its end, `UnexpectedEof` for one that ends before the part does.
-    pub fn shared(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Mapping> {
-        // All pages now, so that no request waits for one later.
-        let populate = MmapOptions::populate;
-        Self::of_file(file, offset, bytes, populate)
-    }
-
-    /// As [`Mapping::shared`], of a file of which little may ever be used: a page takes memory once it is written.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn sparse(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Mapping> {
-        Self::of_file(file, 0, bytes, |options| options)
-    }
-
-    fn of_file(
+    pub fn shared(
         file: BorrowedFd<'_>,
         offset: u64,
         bytes: usize,
-        set: impl FnOnce(&mut MmapOptions) -> &mut MmapOptions,
+        ready: usize,
     ) -> io::Result<Mapping> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
         if !seals.contains(SealFlags::SHRINK) {
@@ -311,8 +299,15 @@ impl Mapping {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut options = MmapOptions::new();
-        let options = set(options.offset(offset).len(bytes));
-        Ok(Mapping(options.map_raw(&file)?))
+        let mapping = Mapping(options.offset(offset).len(bytes).map_raw(&file)?);
+        mapping.make_ready(ready);
+        Ok(mapping)
+    }
+
+    fn make_ready(&self, bytes: usize) {
+        let bytes = bytes.min(self.0.len());
+        // Linux before 5.14 does not know how: there, the first to write a page waits for it.
+        let _ = self.0.advise_range(Advice::PopulateWrite, 0, bytes);
     }
 
     /// The `len` things that lie `offset` bytes from its start. `None`: they do not fit, or not there.
@@ -388,7 +383,7 @@ mod tests {
 
     #[test]
     fn places_only_what_fits() {
-        let page = Mapping::private(4_096).unwrap();
+        let page = Mapping::private(4_096, 4_096).unwrap();
         let bytes = size_of::<AtomicU32>();
         let check = |offset: usize, len: usize, expect: Option<usize>| {
             let placed = page.place::<AtomicU32>(offset, len);

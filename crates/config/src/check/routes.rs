@@ -2,6 +2,7 @@
 //! each that runs no other application, and a folder for each that has files.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -56,9 +57,12 @@ impl Check<'_> {
     pub(super) fn routes(&mut self, draft: &Draft, config: &mut Config) -> Vec<Route> {
         let mut app_pools = AppPools::new(config.apps.len());
         let mut routes: Vec<Route> = Vec::new();
+        // Those of the same host and path, by their places among all.
+        let mut alike: HashMap<(Option<String>, String), Vec<usize>> = HashMap::new();
         if draft.app.is_some() {
             // Everything, to the first pool.
             routes.push(Route::default());
+            alike.entry((None, String::new())).or_default().push(0);
         }
         for table in &draft.routes {
             let target = match (&table.value.upstream, &table.value.dir) {
@@ -79,7 +83,12 @@ impl Check<'_> {
                 target,
                 settings,
             };
-            self.route_is_reached(draft, table.table(), &route, &routes);
+            let place = (route.host.clone(), route.path.clone());
+            let others = alike.entry(place).or_default();
+            let mut known = others.iter().map(|other| &routes[*other]);
+            let is_double = known.any(|other| other.fits_alike(&route));
+            self.route_is_reached(draft, table.table(), &route, is_double);
+            others.push(routes.len());
             routes.push(route);
         }
         // Stable: of those that are equally narrow, the first that was written counts.
@@ -205,15 +214,9 @@ impl Check<'_> {
         Some(RouteTarget::Pool(pool))
     }
 
-    fn route_is_reached(
-        &mut self,
-        draft: &Draft,
-        origin: &Origin,
-        route: &Route,
-        others: &[Route],
-    ) {
+    fn route_is_reached(&mut self, draft: &Draft, origin: &Origin, route: &Route, is_double: bool) {
         let name = route.name();
-        if others.iter().any(|other| other.fits_alike(route)) {
+        if is_double {
             let (text, hint) = match route.takes_all() && draft.app.is_some() {
                 true => (
                     "the application of `app` has all requests that no route takes".to_owned(),

@@ -42,7 +42,7 @@ impl HistoryFile {
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
         let file = File::from(file);
         file.set_len(HISTORY_BYTES as u64)?;
-        let mapping = Mapping::sparse(file.as_fd(), HISTORY_BYTES)?;
+        let mapping = Mapping::shared(file.as_fd(), 0, HISTORY_BYTES, 0)?;
         let words = words(&mapping);
         words[header::VERSION_AT].set(VERSION);
         words[header::MADE_AT].set(wall_us());
@@ -62,7 +62,7 @@ impl HistoryFile {
     pub fn adopt(file: OwnedFd) -> io::Result<HistoryFile> {
         let fault = |cause: &str| io::Error::new(io::ErrorKind::InvalidData, cause);
         let file = File::from(file);
-        let mapping = Mapping::sparse(file.as_fd(), HISTORY_BYTES)
+        let mapping = Mapping::shared(file.as_fd(), 0, HISTORY_BYTES, 0)
             .map_err(|_| fault("another version has made it"))?;
         let words = words(&mapping);
         if words[header::MAGIC_AT].get() != MAGIC {

@@ -69,7 +69,7 @@ impl RequestHistory {
     /// # Errors
     /// It is no history of this version; else, the kernel's.
     pub fn open(file: BorrowedFd<'_>, names: u32) -> io::Result<RequestHistory> {
-        let mapping = Mapping::sparse(file, HISTORY_BYTES)?;
+        let mapping = Mapping::shared(file, 0, HISTORY_BYTES, 0)?;
         let words = words(&mapping);
         if words[header::MAGIC_AT].get() != MAGIC || words[header::VERSION_AT].get() != VERSION {
             return Err(io::ErrorKind::InvalidData.into());

@@ -73,7 +73,8 @@ impl View {
     fn new(file: BorrowedFd<'_>, segment: &Segment) -> io::Result<View> {
         let (shape, layout) = segment::read_header(file, segment)?;
         let bytes = usize::try_from(segment.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mapping = Mapping::shared(file, segment.offset, bytes).map_err(segment::explained)?;
+        let mapping = Mapping::shared(file, segment.offset, bytes, layout.durations)
+            .map_err(segment::explained)?;
         Ok(View {
             mapping,
             layout,
@@ -123,7 +124,7 @@ impl Stats {
         let layout = Layout::of(shape)?;
         let bytes = usize::try_from(layout.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let view = View {
-            mapping: Mapping::private(bytes)?,
+            mapping: Mapping::private(bytes, layout.durations)?,
             layout,
             shape: shape.clone(),
         };

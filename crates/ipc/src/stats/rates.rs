@@ -41,7 +41,8 @@ pub struct SharedRates {
 impl SharedRates {
     /// That of a process that has no others beside it.
     pub fn private() -> io::Result<SharedRates> {
-        let mapping = Mapping::private(bytes()?)?;
+        let bytes = bytes()?;
+        let mapping = Mapping::private(bytes, bytes)?;
         Ok(SharedRates { mapping })
     }
 
@@ -50,7 +51,8 @@ impl SharedRates {
     /// # Errors
     /// The kernel's.
     pub fn shared(file: BorrowedFd<'_>) -> io::Result<SharedRates> {
-        let mapping = Mapping::shared(file, SLOTS_BYTES, bytes()?)?;
+        let bytes = bytes()?;
+        let mapping = Mapping::shared(file, SLOTS_BYTES, bytes, bytes)?;
         Ok(SharedRates { mapping })
     }
 

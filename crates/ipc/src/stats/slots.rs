@@ -44,7 +44,7 @@ impl SharedSlots {
     /// Those of a process that has no others beside it.
     pub fn private() -> io::Result<SharedSlots> {
         let bytes = usize::try_from(SLOTS_BYTES).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mapping = Mapping::private(bytes)?;
+        let mapping = Mapping::private(bytes, bytes)?;
         Ok(SharedSlots { mapping, row: 0 }.announced())
     }
 
@@ -55,7 +55,7 @@ impl SharedSlots {
     pub fn shared(file: BorrowedFd<'_>, row: usize) -> io::Result<SharedSlots> {
         invariant!(row < ROWS, "a process has a row that is none");
         let bytes = usize::try_from(SLOTS_BYTES).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mapping = Mapping::shared(file, 0, bytes)?;
+        let mapping = Mapping::shared(file, 0, bytes, bytes)?;
         Ok(SharedSlots { mapping, row }.announced())
     }
 

@@ -32,6 +32,26 @@ fn app() -> Shape {
     shape(2, &["none", "app"])
 }
 
+#[test]
+fn routes_without_requests_take_no_memory_for_distributions() {
+    let names: Vec<String> = (0..500).map(|number| format!("/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let shape = shape(2, &names);
+    let mut file = CounterFile::new().unwrap();
+    let taken = |file: &CounterFile| rustix::fs::fstat(file.file()).unwrap().st_blocks * 512;
+    let before = taken(&file);
+    let segment = file.allot(&shape).unwrap();
+    assert!(segment.bytes > 50 << 20, "{}", segment.bytes);
+    let own = Stats::shared(file.file(), &segment, &shape).unwrap();
+    let counted = read(&file, &segment).unwrap();
+    assert_eq!(counted, own.snapshot());
+    let all = taken(&file) - before;
+    assert!(all < 4 << 20, "{all}");
+    // What has requests takes a few pages.
+    end(&own, 7, 3);
+    assert!(taken(&file) - before < all + (64 << 10));
+}
+
 /// Ends an exchange of a route after so many milliseconds.
 fn end(stats: &Stats, route: u16, total_ms: u64) {
     let spans = Spans {
