@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use ipc::{LiveProcess, LiveRunning, LiveSample};
 use serde::Serialize;
+use telemetry::Nanos;
 use telemetry::counters::{ConnectionCounts, EventLoopFigures};
 use telemetry::history::HEAT_BOUNDS;
 
@@ -78,6 +79,9 @@ struct PoolLine<'a> {
     running: u64,
     waiting: u64,
     waiting_max: u64,
+    /// How long the request that came first to the queue has waited, and the wait that the pool aims at; seconds.
+    oldest_wait: f64,
+    queue_target: f64,
     gil_share_permille: Option<u64>,
     /// In the last minute.
     #[serde(flatten)]
@@ -209,6 +213,8 @@ fn pool_lines<'a>(sample: &'a LiveSample, minute: &Activity) -> Vec<PoolLine<'a>
                 running: figures.running,
                 waiting: figures.waiting,
                 waiting_max: figures.waiting_max,
+                oldest_wait: Nanos(figures.oldest_wait_ns).as_secs_f64(),
+                queue_target: Nanos(figures.queue_target_ns).as_secs_f64(),
                 gil_share_permille: figures.gil_share_permille(),
                 refusals: minute.pools.get(&pool.name).copied().unwrap_or_default(),
             }

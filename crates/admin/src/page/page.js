@@ -172,6 +172,7 @@ function showPools(now) {
   fill($("pools"), now.pools.map((pool) => {
     const most = Math.max(1, pool.threads_max);
     const isFull = pool.waiting > 0 && pool.idle === 0;
+    const isLate = pool.oldest_wait > pool.queue_target;
     const refused = pool.refused + pool.shed + pool.expired;
     const gil = pool.gil_share_permille === null ? "–" : `${(pool.gil_share_permille / 10).toFixed(0)} %`;
     const pressure = PRESSURES[pool.pressure] || PRESSURES[2];
@@ -179,7 +180,7 @@ function showPools(now) {
       pool.name,
       bar([[isFull ? "c8" : "c0", pool.running / most], ["c7", Math.max(0, pool.threads - pool.running) / most]]),
       number(count(pool.running)), number(count(pool.threads)), number(count(pool.threads_max)),
-      warning(pool.waiting), warning(refused), number(gil), isFull ? `${pressure}: requests wait for a thread` : pressure,
+      warning(pool.waiting), [`${duration(pool.oldest_wait)} / ${duration(pool.queue_target)}`, isLate ? "n bad" : "n"], warning(refused), number(gil), isFull ? `${pressure}: requests wait for a thread` : pressure,
     ];
   }));
 }
@@ -466,14 +467,14 @@ $("pause").addEventListener("click", () => {
   if (!isPaused && latest) show(latest);
 });
 
-// The last hours: asked for when the page begins, once a minute, and by the buttons.
-const PAST_EVERY_MS = 60000;
+// The last hours: asked for when the page begins, once a minute, and by the buttons; more often while there is little of it.
+const [PAST_EVERY_MS, PAST_EARLY_MS, PAST_EARLY_S] = [60000, 10000, 300];
 let pastSpan = "15m";
-let pastAskedAt = -PAST_EVERY_MS;
+let pastDueAt = 0;
 const SPAN_NAMES = { "15m": "15 minutes", "1h": "hour", "24h": "24 hours" };
 
 async function showPast() {
-  pastAskedAt = performance.now();
+  pastDueAt = performance.now() + PAST_EVERY_MS;
   const span = pastSpan;
   try {
     const response = await ask(`/history?span=${span}`);
@@ -484,6 +485,7 @@ async function showPast() {
     }
     const past = await response.json();
     const covered = Math.min(past.span_s, Math.max(0, past.now - past.since));
+    if (covered < PAST_EARLY_S) pastDueAt = performance.now() + PAST_EARLY_MS;
     const requests = past.minutes.reduce((sum, minute) => sum + (minute.requests || 0), 0);
     const since = covered < past.span_s ? ` The history begins ${age(covered)} ago.` : "";
     const figures = `${count(requests)} requests, by method and path, where numbers in paths are replaced by *.`;
@@ -554,7 +556,7 @@ function take(name, data) {
     latest = data;
     $("view").hidden = $("pause").hidden = false;
     show(data);
-    if (performance.now() - pastAskedAt >= PAST_EVERY_MS) showPast();
+    if (performance.now() >= pastDueAt) showPast();
   }
 }
 
