@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
-from lab import cost, performance, scrape, toolbox
+from lab import cost, performance, scrape, toolbox, top
 from lab.asgi import command as asgi
 from lab.autoscaling import command as autoscaling
 from lab.control import command as control
@@ -58,6 +58,7 @@ SUBCOMMANDS = {
         autoscaling.run,
     ),
     "scrape": Subcommand("what a scrape of /metrics takes", scrape.add_arguments, scrape.run),
+    "top": Subcommand("what `milepost top` takes beside a loaded server", top.add_arguments, top.run),
     "policies": Subcommand("draw a table of queueing policies", pictures.add_arguments, pictures.run),
     "page": Subcommand(
         "write docs/performance.md from lab/results.toml", performance.add_arguments, performance.run
