@@ -142,3 +142,79 @@ fn write(
     data.clear();
     Ok((spooled, data))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::blocking_pool::TaskState;
+
+    fn spoolers() -> (Spoolers, &'static SpoolStats) {
+        let counters: &'static SpoolStats = Box::leak(Box::default());
+        let dir = SpoolDir::new(&std::env::temp_dir(), counters);
+        (Spoolers::start(1, dir).unwrap(), counters)
+    }
+
+    /// Until the thread has done what was sent before.
+    fn drain(spoolers: &Spoolers) {
+        let (done, waits) = mpsc::channel();
+        spoolers.pool.submit(move || done.send(()).unwrap());
+        waits.recv().unwrap();
+    }
+
+    #[test]
+    fn looks_at_the_folder_at_the_start_and_every_ten_seconds() {
+        let (spoolers, counters) = spoolers();
+        drain(&spoolers);
+        assert!(counters.size_bytes.count() >= counters.free_bytes.count());
+        assert!(counters.size_bytes.count() > 0);
+        let start = telemetry::now();
+        for (after_ms, is_looked_at) in [(0, false), (9_000, false), (11_000, true)] {
+            counters.size_bytes.set(0);
+            spoolers.publish_gauges(start.plus(Nanos::from_ms(after_ms)));
+            drain(&spoolers);
+            assert_eq!(counters.size_bytes.count() > 0, is_looked_at, "{after_ms}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_asked_once() {
+        let (spoolers, counters) = spoolers();
+        drain(&spoolers);
+        let (release, held) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
+        spoolers.pool.send(Box::new(move || {
+            begun.send(()).unwrap();
+            let _ = held.recv();
+            TaskState::Done
+        }));
+        begins.recv().unwrap();
+        let start = telemetry::now();
+        for minute in 1..=5 {
+            spoolers.publish_gauges(start.plus(Nanos::from_secs(60 * minute)));
+        }
+        // The gauge was set before the look was sent, and by the calls after it.
+        assert_eq!(spoolers.pool.waiting_len(), 1);
+        assert_eq!(counters.waiting.count(), 1);
+        drop(release);
+        drain(&spoolers);
+        assert_eq!(spoolers.pool.waiting_len(), 0);
+    }
+
+    #[test]
+    fn what_was_written_is_counted_and_what_failed_too() {
+        let (spoolers, counters) = spoolers();
+        let (spooled, data) = write(None, vec![7; 100], &spoolers.dir).unwrap();
+        assert_eq!((spooled.bytes, data.len()), (100, 0));
+        let (spooled, _) = write(Some(spooled), vec![7; 50], &spoolers.dir).unwrap();
+        assert_eq!((spooled.bytes, counters.written_bytes.count()), (150, 150));
+        let missing = SpoolDir::new(Path::new("/nonexistent/folder"), counters);
+        assert!(write(None, vec![7; 10], &missing).is_err());
+        missing.look();
+        assert_eq!(
+            (counters.written_bytes.count(), counters.failed.count()),
+            (150, 1)
+        );
+    }
+}
