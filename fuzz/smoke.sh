@@ -10,7 +10,7 @@ set -u
 
 seconds=${1:-10}
 seed=${2:-0}
-targets="head decoded chunked reply upstream_request upstream_response endpoint_load line request_start frames tls_records websocket"
+targets="head decoded chunked reply upstream_request upstream_response endpoint_load line request_start trace frames tls_records websocket"
 fuzz=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 2
 target_dir=${CARGO_TARGET_DIR:-$fuzz/../target}/fuzz
 host=$(rustc -vV | sed -n 's/^host: //p') || exit 2
