@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from serving import COMMAND, Milepost, environment, run
+from serving import COMMAND, DEADLINE_S, Milepost, environment, run, until
 
 SLEEPS = """\
 import time
@@ -137,6 +140,7 @@ def test_an_event_loop_gets_processes_alone(tmp_path: Path) -> None:
     done = tune(tmp_path, "loop:app", "--rate", "50", "--seconds", "2")
     assert done.returncode == 0, done
     assert "threads" not in done.stdout.splitlines()[2], done.stdout
+    assert "Each try had asgi_concurrency 100:1000, the default" in " ".join(done.stdout.split())
     written = (tmp_path / "milepost.toml").read_text()
     assert re.fullmatch(r'app = "loop:app"\nprocesses = \d\nasgi_concurrency = "100:1000"\n', written)
 
@@ -157,6 +161,82 @@ def test_says_what_is_wrong_with_the_application(tmp_path: Path) -> None:
     assert "`none.toml`: no such file" in done.stderr
     assert not (tmp_path / "milepost.toml").exists()
     nothing_left(tmp_path)
+
+
+HANGS = """\
+import time
+
+
+def app(environ, start_response):
+    open("asked", "w").close()
+    time.sleep(600)
+"""
+
+
+def of_folder(folder: Path) -> list[int]:
+    """Processes that run there."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(process / "cwd") == str(folder):
+                found.append(int(process.name))
+    return found
+
+
+@contextlib.contextmanager
+def begun(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, while it runs."""
+    process = subprocess.Popen(
+        [COMMAND, "tune", *arguments],
+        cwd=folder,
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            # A test that has failed leaves none behind: the second one ends it at once.
+            for _ in range(2):
+                if process.poll() is None:
+                    process.terminate()
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    with begun(tmp_path, "hangs:app") as process:
+        assert until((tmp_path / "asked").exists)
+        folder = Path(f"/tmp/milepost-tune-{process.pid}")
+        # The command, a supervisor and a serving process.
+        assert folder.exists() and len(of_folder(tmp_path)) == 3
+        process.send_signal(number)
+        assert process.stderr is not None
+        assert any("a second Ctrl-C does so at once" in line for line in process.stderr)
+        # The server waits for its request, and the command for the server.
+        assert process.poll() is None and len(of_folder(tmp_path)) == 3
+        process.send_signal(number)
+        assert process.communicate(timeout=DEADLINE_S)[0] == ""
+        assert process.returncode == 130
+    assert not folder.exists()
+    assert until(lambda: of_folder(tmp_path) == [])
+    assert not (tmp_path / "milepost.toml").exists()
+
+
+def test_the_first_signal_ends_the_server_in_order(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(SLEEPS)
+    with begun(tmp_path, "sleeps:app", "--seconds", "60") as process:
+        log = Path(f"/tmp/milepost-tune-{process.pid}/access.log")
+        assert until(lambda: log.exists() and log.read_text().count("\n") > 10)
+        process.send_signal(signal.SIGINT)
+        written, said = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, written) == (2, "")
+        assert "tune: it was interrupted; nothing is written" in said
+    assert of_folder(tmp_path) == [] and not log.parent.exists()
 
 
 @pytest.mark.parametrize(

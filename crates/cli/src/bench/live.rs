@@ -6,12 +6,14 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use loadgen::engine::Watch;
 use loadgen::outcome::Second;
 use loadgen::plan::{Length, Plan};
 use present::{duration, harmless, progress, thousands, width};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::progress::ProgressScreen;
 
@@ -33,6 +35,34 @@ impl Stop {
             signal_hook::flag::register_conditional_shutdown(signal, 130, asked)?;
             signal_hook::flag::register(signal, Arc::clone(&stop.0))?;
         }
+        Ok(stop)
+    }
+
+    /// The same, where something must be ended with the program: the first signal has `first` run, and the second one
+    /// has `last` run before it ends the program. Both run on a thread of their own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn listen_with(
+        first: impl FnOnce() + Send + 'static,
+        last: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Stop> {
+        let stop = Stop::default();
+        let asked = stop.clone();
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let thread = thread::Builder::new().name("signals".to_owned());
+        thread.spawn(move || {
+            let mut come = signals.forever();
+            if come.next().is_some() {
+                asked.0.store(true, Ordering::Relaxed);
+                first();
+            }
+            if come.next().is_some() {
+                last();
+                // 130, as a shell says it of a program that SIGINT has ended.
+                signal_hook::low_level::exit(130);
+            }
+        })?;
         Ok(stop)
     }
 

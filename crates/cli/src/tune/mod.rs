@@ -74,6 +74,10 @@ fn tuned(options: &TuneOptions, host: Option<&dyn AppHost>) -> Result<bool, Vec<
         ));
     }
     let folder = WorkFolder::new().map_err(one)?;
+    let told =
+        || message::talk("milepost: tune: ends the server; a second Ctrl-C does so at once\n");
+    let stop = Stop::listen_with(told, folder.ending());
+    let stop = stop.map_err(|error| one(Message::new("signals", cause(&error))))?;
     let app = ServedApp::of(&options.app, &folder).map_err(one)?;
     let fields = options.fields.clone();
     let mix = match &options.log {
@@ -81,7 +85,6 @@ fn tuned(options: &TuneOptions, host: Option<&dyn AppHost>) -> Result<bool, Vec<
         None => GetMix::of_paths(&options.paths, fields),
     };
     let mix = mix.map_err(one)?;
-    let stop = Stop::listen().map_err(|error| one(Message::new("signals", cause(&error))))?;
     let cores = available_parallelism().map_or(1, usize::from);
     let tuning = Tuning {
         options,
@@ -175,6 +178,7 @@ impl Tuning<'_> {
         };
         let server = self.start(size)?;
         let checked = self.mix.check(&server);
+        self.check_stop()?;
         let doubts = checked.map_err(|message| message.with_detail(server.said(&self.app)))?;
         message::say_all(&doubts);
         let seconds = self.options.seconds.min(ALONE_SECONDS_MAX);
@@ -361,7 +365,10 @@ impl Tuning<'_> {
     }
 
     fn start(&self, size: StartSize) -> Result<OwnServer, Message> {
-        OwnServer::start(&self.app, size, &self.folder, self.host, &self.mix.first())
+        let (host, first) = (self.host, self.mix.first());
+        let started = OwnServer::start(&self.app, size, &self.folder, host, &first, &self.stop);
+        self.check_stop()?;
+        started
     }
 
     fn finish(

@@ -4,6 +4,7 @@
 
 use present::{NONE, Table, counted, digits, duration, number, share, thousands, wrapped};
 
+use super::CONCURRENCY;
 use super::choice::{
     Figures, LimitKind, RunnerKind, ServerSize, Speedup, TuneGoal, TuneTry, Verdict,
 };
@@ -87,6 +88,13 @@ pub(super) fn sentences(finding: &TuneFinding<'_>) -> String {
     };
     text.push_str(&wrapped(&format!("{what} {}", reason(finding, best))));
     text.push('\n');
+    if finding.kind == RunnerKind::EventLoop {
+        text.push_str(&wrapped(&format!(
+            "Each try had asgi_concurrency {CONCURRENCY}, the default: the server adjusts it to the load by itself. Beyond \
+             the first number, requests begin only while the event loop keeps up."
+        )));
+        text.push('\n');
+    }
     text
 }
 
@@ -193,9 +201,18 @@ mod tests {
 
     /// In one line, as it was before it was wrapped.
     fn said(goal: TuneGoal, holds: bool, times: f64, rate_within: Option<f64>) -> String {
+        said_of(RunnerKind::Threads, goal, holds, (times, rate_within))
+    }
+
+    fn said_of(
+        kind: RunnerKind,
+        goal: TuneGoal,
+        holds: bool,
+        (times, rate_within): (f64, Option<f64>),
+    ) -> String {
         let tries = tries();
         sentences(&TuneFinding {
-            kind: RunnerKind::Threads,
+            kind,
             tries: &tries,
             verdict: Verdict { best: 1, holds },
             goal,
@@ -239,6 +256,19 @@ processes  threads    p50    p99  predicted p99  refused  failed  requests/s  CP
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn says_why_the_concurrency_of_an_event_loop_is_not_varied() {
+        let of = |kind| said_of(kind, TuneGoal::Shortest, true, (26.0, None));
+        let text = of(RunnerKind::EventLoop);
+        assert!(
+            text.contains(
+                "Each try had asgi_concurrency 100:1000, the default: the server adjusts"
+            ),
+            "{text}"
+        );
+        assert!(!of(RunnerKind::Threads).contains("asgi_concurrency"));
     }
 
     #[test]

@@ -8,16 +8,22 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ipc::HANDOVER;
 use loadgen::plan::Request;
-use rustix::process::{Pid, Signal, kill_process};
+use os::lock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::file::ServedApp;
+use crate::bench::Stop;
 use crate::environment::cause;
 use crate::host::AppHost;
 use crate::message::Message;
@@ -28,12 +34,23 @@ const START_MAX: Duration = Duration::from_secs(120);
 const END_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How often a wait looks whether somebody has asked for the end.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+/// How long the folder of a server that was killed may take to be removed.
+const AT_ONCE: Duration = Duration::from_secs(2);
 /// What is kept of the server's own messages.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
-/// A folder of this command alone.
+/// A folder of this command alone, and the server that uses it.
 #[derive(Debug)]
-pub(super) struct WorkFolder(PathBuf);
+pub(super) struct WorkFolder {
+    path: PathBuf,
+    /// The process group of the server that runs.
+    group: ServerGroup,
+}
+
+/// The process group of a server, as long as it has processes that were not waited for.
+type ServerGroup = Arc<Mutex<Option<Pid>>>;
 
 impl WorkFolder {
     /// # Errors
@@ -44,18 +61,37 @@ impl WorkFolder {
         // Of this user alone, and never one that was there before.
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| Message::new(&format!("`{}`", path.display()), cause(&error)))?;
-        Ok(WorkFolder(path))
+        let group = ServerGroup::default();
+        Ok(WorkFolder { path, group })
+    }
+
+    /// What ends the server and removes the folder at once, from another thread.
+    pub(super) fn ending(&self) -> impl FnOnce() + Send + 'static {
+        let (path, group) = (self.path.clone(), Arc::clone(&self.group));
+        move || {
+            // Held to the end of the program: no further server begins.
+            let group = lock(&group);
+            if let Some(group) = *group {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            // A process that is about to end may still make a file.
+            let began = Instant::now();
+            while fs::remove_dir_all(&path).is_err() && path.exists() && began.elapsed() < AT_ONCE {
+                thread::sleep(Duration::from_millis(5));
+            }
+            std::mem::forget(group);
+        }
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 }
 
 impl Drop for WorkFolder {
     fn drop(&mut self) {
         // What cannot be removed is in the folder for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -74,6 +110,8 @@ pub(super) struct OwnServer {
     pub(super) socket: PathBuf,
     pub(super) access_log: PathBuf,
     output: PathBuf,
+    group: ServerGroup,
+    stop: Stop,
 }
 
 /// What a request was answered with.
@@ -91,6 +129,7 @@ impl OwnServer {
         folder: &WorkFolder,
         host: Option<&dyn AppHost>,
         first: &Request,
+        stop: &Stop,
     ) -> Result<OwnServer, Message> {
         let [socket, access_log, output] = ["socket", "access.log", "output"].map(|name| {
             let path = folder.file(name);
@@ -105,17 +144,24 @@ impl OwnServer {
         }
         let opened = File::create(&output).and_then(|file| Ok((file.try_clone()?, file)));
         let (errors, file) = opened.map_err(|error| fault(&error))?;
+        // A group of its own: Ctrl-C is for this command, which ends the server in order, or all of it at once.
+        command.process_group(0);
+        let mut group = lock(&folder.group);
         let child = command
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)
             .spawn()
             .map_err(|error| fault(&error))?;
+        *group = Some(Pid::from_child(&child));
+        drop(group);
         let mut server = OwnServer {
             child,
             socket,
             access_log,
             output,
+            group: Arc::clone(&folder.group),
+            stop: stop.clone(),
         };
         server.wait_until_ready(app, first)?;
         Ok(server)
@@ -137,9 +183,9 @@ impl OwnServer {
     /// There is no answer.
     pub(super) fn ask(&self, request: &[u8]) -> io::Result<FirstAnswer> {
         let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
         stream.write_all(request)?;
+        self.await_answer(&stream)?;
         let mut bytes = [0; 12];
         stream.read_exact(&mut bytes)?;
         let status = std::str::from_utf8(&bytes[9..]).ok();
@@ -151,6 +197,31 @@ impl OwnServer {
             .ok_or_else(|| io::Error::other("the answer has no status"))
     }
 
+    /// Until the answer begins, or nobody wants it any more.
+    fn await_answer(&self, stream: &UnixStream) -> io::Result<()> {
+        let began = Instant::now();
+        while !self.stop.is_asked_for() && began.elapsed() < ANSWER_MAX {
+            let mut polled = [PollFd::new(stream, PollFlags::IN)];
+            let step = Timespec::try_from(STOP_LOOK).map_err(io::Error::other)?;
+            match poll(&mut polled, Some(&step)) {
+                Ok(1..) => return stream.set_read_timeout(Some(ANSWER_MAX)),
+                Ok(0) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// Whether it has ended. Its group is nobody's then.
+    fn has_ended(&mut self) -> bool {
+        let mut group = lock(&self.group);
+        let has_ended = matches!(self.child.try_wait(), Ok(Some(_)));
+        if has_ended {
+            *group = None;
+        }
+        has_ended
+    }
+
     /// Ends it, so that its log is whole.
     pub(super) fn end(mut self) {
         self.stop();
@@ -159,13 +230,13 @@ impl OwnServer {
     fn wait_until_ready(&mut self, app: &ServedApp, first: &Request) -> Result<(), Message> {
         let began = Instant::now();
         loop {
-            if let Ok(Some(_)) = self.child.try_wait() {
+            if self.has_ended() {
                 let text = "the server does not start";
                 return Err(Message::new(&app.name(), text).with_detail(self.said(app)));
             }
             match self.ask(&first.last_bytes) {
                 Ok(_) => return Ok(()),
-                Err(error) if began.elapsed() > START_MAX => {
+                Err(error) if began.elapsed() > START_MAX || self.stop.is_asked_for() => {
                     let text = format!(
                         "the server does not answer `{}` within {} s: {}",
                         first.name,
@@ -192,22 +263,23 @@ impl OwnServer {
     }
 
     fn stop(&mut self) {
-        if let Ok(Some(_)) = self.child.try_wait() {
+        if self.has_ended() {
             return;
         }
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It is a child that was not waited for: the id is nobody else's.
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        let pid = Pid::from_child(&self.child);
+        // It is a child that was not waited for: the id is nobody else's.
+        let _ = kill_process(pid, Signal::TERM);
         let began = Instant::now();
         while began.elapsed() < END_MAX {
-            if let Ok(Some(_)) = self.child.try_wait() {
+            if self.has_ended() {
                 return;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        let _ = self.child.kill();
+        let mut group = lock(&self.group);
+        let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
+        *group = None;
     }
 }
 
@@ -354,7 +426,7 @@ mod tests {
         };
         let words = arguments(&app, size, &folder);
         assert!(texts(&words).join(" ").ends_with("--processes=2"));
-        let path = folder.0.clone();
+        let path = folder.path.clone();
         drop(folder);
         assert!(!path.exists());
     }
