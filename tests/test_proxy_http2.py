@@ -329,6 +329,63 @@ def test_a_reset_stream_is_sent_again_where_it_may_be(
             assert client.ask("GET", "/").body == b"hello"
 
 
+@pytest.mark.parametrize(
+    ("before", "behind", "status"),
+    [([], [b"hello"], 200), ([b"hel"], [b"lo"], 200), ([b"h"] * 30, [], 200), ([b"x" * 20_000], [b"y"], 502)],
+    ids=["nothing had come", "some had come", "all had come", "much had come"],
+)
+@pytest.mark.parametrize("ends", ["reset", "goaway"])
+def test_a_body_that_arrives_is_sent_again_where_its_request_was_not_processed(
+    serve: Callable[..., Milepost], before: list[bytes], behind: list[bytes], status: int, ends: str
+) -> None:
+    """What cannot be done twice is sent again, with what its first server has had of the body."""
+    heads: list[Stream] = []
+    come, refused = threading.Event(), threading.Event()
+    given = b"".join(before)
+
+    def respond(peer: Http2Peer) -> None:
+        asked = peer.head()
+        heads.append(asked)
+        if len(heads) > 1:
+            peer.until(lambda: asked.is_ended)
+            peer.reply(asked, asked.body)
+        else:
+            come.set()
+            peer.until(lambda: len(asked.body) == len(given) and asked.is_ended is (not behind))
+            if ends == "reset":
+                peer.reset(asked, REFUSED_STREAM)
+            else:
+                peer.go_away(0)
+            refused.set()
+        peer.until(lambda: False)
+
+    with Upstream(over_http2(respond)) as one, Upstream(over_http2(respond)) as other:
+        server = proxy(serve, one, other, stream_requests=True)
+        with server.connect() as client:
+            client.send(request("POST", "/", "Transfer-Encoding: chunked"))
+            assert come.wait(30)
+            for piece in before:
+                client.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+            if not behind:
+                client.send(b"0\r\n\r\n")
+            assert refused.wait(30)
+            if status == 200:
+                assert until(lambda: len(heads) == 2)
+                client.send(b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in behind))
+                if behind:
+                    client.send(b"0\r\n\r\n")
+            reply = client.reply()
+            assert reply.status == status
+            assert len(heads) == (2 if status == 200 else 1)
+            if status == 200:
+                assert reply.body == given + b"".join(behind)
+        server.stop()
+        (line,) = server.lines
+        assert (
+            f"upstream_attempts={len(heads)}" in line or f"attempts={len(heads)}" in line or len(heads) == 1
+        )
+
+
 def cut_after(peer: Http2Peer, asked: Stream, head: list[tuple[str, str]], body: bytes) -> None:
     peer.begin(asked, *head)
     peer.data(asked, body)

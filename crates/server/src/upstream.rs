@@ -21,6 +21,7 @@ mod connection;
 mod exchange;
 mod fault;
 mod forward_auth;
+mod given_body;
 mod group;
 mod http2;
 mod http2_relay;

@@ -283,7 +283,7 @@ impl UpstreamExchange<'_> {
     /// Whether it does no harm that the connection ends before the response: the request may be sent once more then.
     fn may_meet_end(&self, body: &RequestBody) -> bool {
         let closed = Progress::NoResponse { is_written: true };
-        self.may_follow(closed, self.failed + 1, body)
+        body.stays_replayable() && self.may_follow(closed, self.failed + 1, body)
     }
 
     fn may_retry(&self, failed: &FailedTry, attempts: u32, body: &RequestBody) -> bool {

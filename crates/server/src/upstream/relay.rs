@@ -343,6 +343,7 @@ impl Relay<'_, '_> {
             return Err(UpstreamFault::Status(response.status));
         }
         let body = UpstreamBody::new(response.body, limits);
+        self.request.body().let_go();
         self.begin_response(&response, response.reason.of(input), &mut fields);
         self.exchange.own.fields.set(fields);
         self.exchange.run.set_endless(response.is_event_stream);

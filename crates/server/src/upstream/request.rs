@@ -2,6 +2,7 @@
 //!
 //! The body is in memory, in an unnamed file that a blocking pool reads, or arrives from the client meanwhile.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
@@ -14,6 +15,7 @@ use h2::SendStream;
 use http::{BodyFraming, CHUNK_SUFFIX, LAST_CHUNK, chunk_prefix};
 
 use super::connection::UpstreamConnection;
+use super::given_body::{GivenBody, GivenPlace};
 use super::http2_stream::Http2Stream;
 use crate::blocking_pool::BlockingPool;
 use crate::exchange::{Body, BodyFile, BodyStream, Exchange, StreamPiece};
@@ -28,10 +30,11 @@ pub(super) enum RequestBody {
         file: Arc<BodyFile>,
         bytes: u64,
     },
-    /// It arrives meanwhile, and can be sent once.
+    /// It arrives meanwhile, and can be sent again as long as little of it was given to a try.
     Stream {
         body: Arc<BodyStream>,
         is_chunked: bool,
+        given: RefCell<GivenBody>,
     },
 }
 
@@ -42,6 +45,7 @@ impl RequestBody {
             return RequestBody::Stream {
                 body: Arc::clone(body),
                 is_chunked: exchange.head().index.body == BodyFraming::Chunked,
+                given: RefCell::default(),
             };
         }
         match std::mem::take(&mut exchange.body) {
@@ -58,6 +62,21 @@ impl RequestBody {
 impl RequestBody {
     /// Whether it can be sent again from its beginning.
     pub(super) fn is_replayable(&self) -> bool {
+        match self {
+            RequestBody::Memory(_) | RequestBody::File { .. } => true,
+            RequestBody::Stream { given, .. } => given.borrow().is_here(),
+        }
+    }
+
+    /// The response has begun: it is not sent again.
+    pub(super) fn let_go(&self) {
+        if let RequestBody::Stream { given, .. } = self {
+            given.borrow_mut().let_go();
+        }
+    }
+
+    /// Whether it can be sent again whatever a try has had of it.
+    pub(super) fn stays_replayable(&self) -> bool {
         !matches!(self, RequestBody::Stream { .. })
     }
 
@@ -121,6 +140,12 @@ enum BodySource<'a> {
     Stream {
         body: &'a Arc<BodyStream>,
         is_chunked: bool,
+        given: &'a RefCell<GivenBody>,
+        place: GivenPlace,
+        /// Pieces stay as they are, and may be sent again.
+        keeps: bool,
+        /// The last piece was taken.
+        is_over: bool,
     },
 }
 
@@ -170,9 +195,21 @@ impl<'a> OutgoingRequest<'a> {
                 };
                 (&[][..], source)
             }
-            RequestBody::Stream { body, is_chunked } => {
-                let is_chunked = *is_chunked && framing == PieceFraming::Http1;
-                (&[][..], BodySource::Stream { body, is_chunked })
+            RequestBody::Stream {
+                body,
+                is_chunked,
+                given,
+            } => {
+                // Only over HTTP/2 does a server say that it has not processed a request whose body it was sent.
+                let source = BodySource::Stream {
+                    body,
+                    is_chunked: *is_chunked && framing == PieceFraming::Http1,
+                    given,
+                    place: GivenPlace::default(),
+                    keeps: framing == PieceFraming::Http2,
+                    is_over: false,
+                };
+                (&[][..], source)
             }
         };
         Self {
@@ -288,23 +325,49 @@ impl<'a> OutgoingRequest<'a> {
                 (self.piece, self.piece_sent) = (piece, 0);
                 Poll::Ready(Ok(true))
             }
-            BodySource::Stream { body, is_chunked } => {
-                let (data, has_more) = match body.take() {
-                    StreamPiece::Here(data, has_more) => (data, has_more),
-                    StreamPiece::Awaited => return Poll::Pending,
-                    StreamPiece::Uninvited => return Poll::Ready(Err(Ok(Awaited::Invitation))),
-                    StreamPiece::Broken => return Poll::Ready(Err(Err(Unsent::Body))),
-                };
+            BodySource::Stream {
+                body,
+                is_chunked,
+                given,
+                place,
+                keeps,
+                is_over,
+            } => {
+                let mut given = given.borrow_mut();
+                given.put_back(place, std::mem::take(&mut self.piece));
                 self.piece_sent = 0;
+                if *is_over {
+                    return Poll::Ready(Ok(false));
+                }
+                let (data, has_more) = match given.again(place) {
+                    Some(again) => again,
+                    None => match body.take() {
+                        StreamPiece::Here(data, has_more) => {
+                            given.take(&data, has_more, *keeps, place);
+                            (data, has_more)
+                        }
+                        StreamPiece::Awaited => return Poll::Pending,
+                        StreamPiece::Uninvited => return Poll::Ready(Err(Ok(Awaited::Invitation))),
+                        StreamPiece::Broken => return Poll::Ready(Err(Err(Unsent::Body))),
+                    },
+                };
                 self.piece = match *is_chunked {
                     true => chunk(&data, has_more),
                     false => data,
                 };
-                if !has_more {
-                    self.source = BodySource::None;
-                }
+                *is_over = !has_more;
                 Poll::Ready(Ok(true))
             }
+        }
+    }
+}
+
+impl Drop for OutgoingRequest<'_> {
+    /// What is on its way may be sent again by the next try.
+    fn drop(&mut self) {
+        if let BodySource::Stream { given, place, .. } = &mut self.source {
+            let piece = std::mem::take(&mut self.piece);
+            given.borrow_mut().put_back(place, piece);
         }
     }
 }
