@@ -216,6 +216,33 @@ def test_a_proxy_and_what_is_behind_it_are_one_trace(
     assert {one["service.name"] for one in resources} == {"front", "behind"}
 
 
+def test_the_question_of_forward_auth_is_in_the_trace_of_its_request(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    collector = OtelCollector(tmp_path)
+    folder = tmp_path / "judge"
+    folder.mkdir()
+    judging = tables("respond", {"path": "/yes", "status": 204}, {"path": "/no", "status": 403})
+    with collector.running(), Milepost(folder, toml=exporting(collector, judging)) as judge:
+        toml = exporting(collector, tables("upstream", {"name": "judge", "servers": [judge.url.rstrip("/")]}))
+        for path in ("/yes", "/no"):
+            toml += tables("route", {"path": path, "dir": str(tmp_path)})
+            toml += f'[route.forward_auth]\nupstream = "judge"\npath = "{path}"\n'
+        server = serve(toml=toml)
+        with server.connect() as client:
+            assert client.ask("GET", "/yes").status == 301
+            assert client.ask("GET", "/no").status == 403
+        judge.exchanges += 2
+        found = {one["url.path"] + str("forward_auth" in one["below"]): one for one in collector.requests(4)}
+    for path, status in (("/yes", 204), ("/no", 403)):
+        asked, judged = found[f"{path}True"], found[f"{path}False"]
+        question = asked["below"]["forward_auth"]
+        assert (judged["trace"], judged["parent"]) == (asked["trace"], question["id"])
+        assert (question["kind"], question["http.response.status_code"]) == (CLIENT, status)
+        assert question["failed"] is (status == 403)
+        assert question["begin"] <= judged["begin"] <= judged["end"] <= question["end"] + 1_000
+
+
 def counted(port: int) -> tuple[float, float]:
     """Requests whose spans were sent, and those whose spans were lost."""
     exported, dropped = (value(port, f"milepost_traces_{what}_total") for what in ("exported", "dropped"))
