@@ -37,7 +37,7 @@ use crate::traces::SpanQueue;
 use config::typed::{RequestIds, TraceParents, TraceShare, Traces};
 use ipc::history::HistoryWriter;
 use ipc::stats::Stats;
-use telemetry::counters::{KnownMethod, RequestLabels};
+use telemetry::counters::{Exemplar, KnownMethod, RequestLabels};
 use telemetry::history::{HeldRequest, HeldRun};
 
 /// Bits of a number that count; those above them are the driver's index. At a million exchanges a second
@@ -606,11 +606,16 @@ impl Recorder {
         // Before anything is counted: a span below zero would wrap, and spoil the histograms for good.
         check_order(&ended.phases);
         let spans = ended.phases.spans();
-        self.count(ended, &spans, head);
+        let labels = self.count(ended, &spans, head);
         let traced = self.traces.as_deref().filter(|traces| {
             let is_sampled = ended.id.trace.is_sampled();
             traces.wants(is_sampled, ended.status, spans.total)
         });
+        if traced.is_some() || ended.id.trace.is_sampled() {
+            let exemplar = Exemplar::new(&ended.id.trace, spans.total, unix_ms());
+            let route = self.stats.route(ended.route);
+            route.record_exemplar(labels, exemplar);
+        }
         // Counted in any case; a process without an access log makes no record.
         if self.pen.is_none() && traced.is_none() {
             return;
@@ -665,7 +670,7 @@ impl Recorder {
     }
 
     /// Counts it, and keeps it in the history.
-    fn count(&self, ended: &ExchangeRecord, spans: &Spans, head: HeadView<'_>) {
+    fn count(&self, ended: &ExchangeRecord, spans: &Spans, head: HeadView<'_>) -> RequestLabels {
         let labels = RequestLabels {
             method: match head.is_complete() {
                 true => KnownMethod::of(head.method()),
@@ -683,7 +688,14 @@ impl Recorder {
             };
             history.write(held(ended, spans), method, target);
         }
+        labels
     }
+}
+
+/// The wall clock, which is read for requests whose spans are recorded alone.
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// What the history keeps of an exchange.

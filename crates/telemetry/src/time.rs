@@ -336,6 +336,11 @@ pub(crate) fn bucket_of(ns: u64) -> usize {
     bucket.min(BUCKETS_LEN - 1)
 }
 
+/// The middle of each bucket.
+pub(crate) fn middles() -> impl Iterator<Item = Nanos> {
+    (0..BUCKETS_LEN).map(|bucket| Nanos(middle_of(bucket)))
+}
+
 fn middle_of(bucket: usize) -> u64 {
     let group = bucket >> GROUPING;
     // Buckets of groups 0 and 1 hold one value each; group g > 1 was shifted by g - 1.

@@ -145,6 +145,12 @@ impl TraceContext {
         text
     }
 
+    /// The ids of the trace, as two numbers, and of the exchange's span.
+    pub(crate) fn numbers(&self) -> ([u64; 2], u64) {
+        let trace = u128::from_be_bytes(self.trace);
+        ([(trace >> 64) as u64, trace as u64], self.span)
+    }
+
     /// The id of the trace, 32 hexadecimal digits.
     pub fn trace_id(&self) -> [u8; 32] {
         hex(self.trace)

@@ -1,17 +1,15 @@
-//! Metrics as text for those who scrape them: OpenMetrics 1.0, or the older format of Prometheus.
+//! Metrics for those who scrape them: as text, OpenMetrics 1.0 or the older format of Prometheus, or as the messages of
+//! `protobuf`.
 //!
-//! Takes numbers with their names, gives lines. All samples of a family stand together behind its HELP and TYPE, as both
+//! Takes numbers with their names, gives lines. All samples of a family stand together behind its HELP and TYPE, as all
 //! formats demand. Names are those of OpenTelemetry where it has some, and begin with `milepost_` elsewhere.
 
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::requests::DURATION_BOUNDS;
-use super::{
-    ConnectionCounts, DriverFigures, EventLoopFigures, LogFigures, PoolFigures, RequestSeries,
-    RouteFigures, SpoolFigures, StatsSnapshot, TimeoutCounts, UpstreamFigures, UpstreamSnapshot,
-};
+use super::Exemplar;
+use super::protobuf::ProtobufWriter;
 use crate::text::digits::push_u64;
 use crate::{Nanos, Snapshot as HistogramSnapshot};
 
@@ -44,6 +42,8 @@ pub enum Exposition {
     OpenMetrics,
     /// `text/plain; version=0.0.4`.
     Prometheus,
+    /// `application/vnd.google.protobuf`: messages `MetricFamily`, with native histograms.
+    Protobuf,
 }
 
 /// Writes metrics, family by family.
@@ -55,6 +55,27 @@ pub struct MetricWriter {
     kind: MetricKind,
     /// What the buckets of a distribution begin with, which is the same for all; kept for its memory.
     start: Vec<u8>,
+    /// Instead of the text, for clients that accept it.
+    protobuf: ProtobufWriter,
+}
+
+/// A classic bucket of a histogram.
+pub(super) struct Bucket<'s> {
+    /// Upper bound in seconds, as a number and as text.
+    pub(super) bound: f64,
+    pub(super) text: &'static str,
+    /// Durations up to it.
+    pub(super) count: u64,
+    pub(super) exemplar: Option<&'s Exemplar>,
+}
+
+/// A histogram beside its classic buckets.
+pub(super) struct HistogramSample<'s> {
+    pub(super) seen: &'s HistogramSnapshot,
+    /// Durations, as the classic buckets have counted them.
+    pub(super) len: u64,
+    /// The exemplar of durations above all bounds.
+    pub(super) above: Option<&'s Exemplar>,
 }
 
 /// Name and value of a label.
@@ -82,29 +103,38 @@ impl From<f64> for MetricValue {
 }
 
 /// Upper bounds of buckets: in microseconds, and as text in seconds.
-type Bounds = [(u64, &'static str)];
-
-/// Those of phases, some of which are shorter by far.
-const PHASE_BOUNDS: &Bounds = &[
-    (100, "0.0001"),
-    (1_000, "0.001"),
-    (5_000, "0.005"),
-    (10_000, "0.01"),
-    (25_000, "0.025"),
-    (100_000, "0.1"),
-    (250_000, "0.25"),
-    (1_000_000, "1"),
-    (2_500_000, "2.5"),
-    (10_000_000, "10"),
-];
+pub(super) type Bounds = [(u64, &'static str)];
 
 impl Exposition {
-    /// That of a client that accepts these media types.
+    /// That of a client that accepts these media types: of those with the greatest weight, the one named first.
     pub fn accepted_by(accept: &str) -> Exposition {
-        match accept.contains("application/openmetrics-text") {
-            true => Exposition::OpenMetrics,
-            false => Exposition::Prometheus,
+        let mut best = (0, Exposition::Prometheus);
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let form = match parts.next().unwrap_or_default() {
+                "application/openmetrics-text" => Exposition::OpenMetrics,
+                "text/plain" => Exposition::Prometheus,
+                "application/vnd.google.protobuf" => Exposition::Protobuf,
+                _ => continue,
+            };
+            let mut parameters = parts.filter_map(|part| part.split_once('='));
+            // Of other messages, and of messages as text, there are none.
+            let is_ours = |(name, value): (&str, &str)| match name {
+                "proto" => value == "io.prometheus.client.MetricFamily",
+                "encoding" => value == "delimited",
+                _ => true,
+            };
+            if form == Exposition::Protobuf && !parameters.clone().all(is_ours) {
+                continue;
+            }
+            let weight = parameters.find(|(name, _)| *name == "q");
+            let weight = weight.map_or(Ok(1.0), |(_, weight)| weight.parse::<f64>());
+            let thousandths = (weight.unwrap_or(0.0).clamp(0.0, 1.0) * 1e3) as u32;
+            if thousandths > best.0 {
+                best = (thousandths, form);
+            }
         }
+        best.1
     }
 
     /// What Content-Type says.
@@ -112,6 +142,9 @@ impl Exposition {
         match self {
             Exposition::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Exposition::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Exposition::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
         }
     }
 }
@@ -122,7 +155,7 @@ impl MetricKind {
             (MetricKind::Counter, _) => "counter",
             (MetricKind::Histogram, _) => "histogram",
             (MetricKind::Info, Exposition::OpenMetrics) => "info",
-            (MetricKind::Gauge, _) | (MetricKind::Info, Exposition::Prometheus) => "gauge",
+            (MetricKind::Gauge | MetricKind::Info, _) => "gauge",
         }
     }
 
@@ -145,6 +178,7 @@ impl MetricWriter {
             family: String::new(),
             kind: MetricKind::Gauge,
             start: Vec::new(),
+            protobuf: ProtobufWriter::default(),
         }
     }
 
@@ -152,12 +186,16 @@ impl MetricWriter {
     pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         name.clone_into(&mut self.family);
         self.kind = kind;
-        // The older format knows a family by the name of its samples.
-        let suffix = match self.form {
-            Exposition::Prometheus => kind.suffix(),
-            Exposition::OpenMetrics => "",
-        };
         let help = help_text(help);
+        // OpenMetrics alone does not know a family by the name of its samples.
+        let suffix = match self.form {
+            Exposition::OpenMetrics => "",
+            Exposition::Prometheus => kind.suffix(),
+            Exposition::Protobuf => {
+                return self.protobuf.family([name, kind.suffix()], kind, &help);
+            }
+        };
+        let help = escaped(&help);
         self.comment(&["# HELP ", name, suffix, " ", &help]);
         self.comment(&["# TYPE ", name, suffix, " ", kind.name(self.form)]);
         let unit = ["seconds", "bytes", "ratio"].into_iter().find(|unit| {
@@ -178,24 +216,44 @@ impl MetricWriter {
 
     /// A sample of the family. Names of labels are plain; their values may be anything.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<MetricValue>) {
-        self.one(self.kind.suffix(), labels, value.into());
+        match self.form {
+            Exposition::Protobuf => self.protobuf.sample(labels, value.into()),
+            _ => self.one(self.kind.suffix(), labels, value.into()),
+        }
     }
 
-    /// A distribution of the family.
-    fn histogram(&mut self, labels: &[(&str, &str)], seen: &HistogramSnapshot, bounds: &Bounds) {
-        let counts = seen.counts_up_to(bounds.iter().map(|(us, _)| Nanos::from_us(*us)));
-        let bounds = bounds.iter().map(|(_, text)| *text);
-        self.buckets(labels, bounds.zip(counts), seen.len(), seen.sum());
-    }
-
-    /// A distribution of the family: counts up to each bound, all of them, and the sum.
-    fn buckets<'b>(
+    /// A distribution of the family, with classic buckets up to these bounds.
+    pub(super) fn distribution(
         &mut self,
-        labels: &[(&str, &str)],
-        buckets: impl Iterator<Item = (&'b str, u64)>,
-        len: u64,
-        sum: Nanos,
+        labels: &[Label<'_>],
+        seen: &HistogramSnapshot,
+        bounds: &Bounds,
     ) {
+        let counts = seen.counts_up_to(bounds.iter().map(|(us, _)| Nanos::from_us(*us)));
+        let buckets = bounds.iter().zip(counts).map(|((us, text), count)| Bucket {
+            bound: *us as f64 / 1e6,
+            text,
+            count,
+            exemplar: None,
+        });
+        let sample = HistogramSample {
+            seen,
+            len: seen.len(),
+            above: None,
+        };
+        self.histogram(labels, buckets, &sample);
+    }
+
+    /// A distribution of the family: its buckets but the infinite one, and what it is beside them.
+    pub(super) fn histogram<'b>(
+        &mut self,
+        labels: &[Label<'_>],
+        buckets: impl Iterator<Item = Bucket<'b>>,
+        sample: &HistogramSample<'b>,
+    ) {
+        if self.form == Exposition::Protobuf {
+            return self.protobuf.histogram(labels, buckets, sample);
+        }
         // There are many of these lines, and what they begin with is the same.
         let mut start = std::mem::take(&mut self.start);
         start.clear();
@@ -206,15 +264,38 @@ impl MetricWriter {
             start.push(b',');
         }
         start.extend_from_slice(b"le=\"");
-        for (bound, count) in buckets.chain([("+Inf", len)]) {
+        let infinite = Bucket {
+            bound: f64::INFINITY,
+            text: "+Inf",
+            count: sample.len,
+            exemplar: sample.above,
+        };
+        for bucket in buckets.chain([infinite]) {
             self.text.extend_from_slice(&start);
-            self.text.extend_from_slice(bound.as_bytes());
-            self.text.extend_from_slice(b"\"}");
-            self.end(MetricValue::Whole(count));
+            self.text.extend_from_slice(bucket.text.as_bytes());
+            self.text.extend_from_slice(b"\"} ");
+            push_u64(&mut self.text, bucket.count);
+            let exemplar = bucket.exemplar;
+            // The older format has no place for them.
+            if let Some(exemplar) = exemplar.filter(|_| self.form == Exposition::OpenMetrics) {
+                self.push_exemplar(exemplar);
+            }
+            self.text.push(b'\n');
         }
         self.start = start;
-        self.one("_sum", labels, sum.as_secs_f64().into());
-        self.one("_count", labels, len.into());
+        self.one("_sum", labels, sample.seen.sum().as_secs_f64().into());
+        self.one("_count", labels, sample.len.into());
+    }
+
+    fn push_exemplar(&mut self, exemplar: &Exemplar) {
+        let (trace, span) = (exemplar.trace_id(), exemplar.span_id());
+        let (secs, ms) = (exemplar.unix_ms() / 1_000, exemplar.unix_ms() % 1_000);
+        let value = exemplar.value().as_secs_f64();
+        write!(
+            self.text,
+            " # {{trace_id=\"{trace}\",span_id=\"{span}\"}} {value} {secs}.{ms:03}"
+        )
+        .expect("a vector takes all bytes");
     }
 
     fn one(&mut self, suffix: &str, labels: &[(&str, &str)], value: MetricValue) {
@@ -242,16 +323,18 @@ impl MetricWriter {
         self.text.push(b'\n');
     }
 
-    /// The whole text, as UTF-8.
+    /// The whole: text as UTF-8, or messages.
     pub fn finish(mut self) -> Vec<u8> {
-        if self.form == Exposition::OpenMetrics {
-            self.text.extend_from_slice(b"# EOF\n");
+        match self.form {
+            Exposition::OpenMetrics => self.text.extend_from_slice(b"# EOF\n"),
+            Exposition::Prometheus => {}
+            Exposition::Protobuf => return self.protobuf.finish(),
         }
         self.text
     }
 
     /// The numbers of one table, each of several things that labels tell apart.
-    fn table<const LABELS: usize, const LEN: usize>(
+    pub(super) fn table<const LABELS: usize, const LEN: usize>(
         &mut self,
         prefix: &str,
         metrics: &[TableMetric],
@@ -281,184 +364,16 @@ impl MetricWriter {
     }
 
     /// The samples of a family with one label, which has these values.
-    fn by_name<const N: usize>(&mut self, label: &str, names: [&str; N], numbers: [u64; N]) {
+    pub(super) fn by_name<const N: usize>(
+        &mut self,
+        label: &str,
+        names: [&str; N],
+        numbers: [u64; N],
+    ) {
         for (name, number) in names.into_iter().zip(numbers) {
             self.sample(&[(label, name)], number);
         }
     }
-}
-
-impl StatsSnapshot {
-    /// All of it as metrics.
-    pub fn expose(&self, writer: &mut MetricWriter) {
-        self.expose_routes(writer);
-        self.expose_pools(writer);
-        if self.event_loop.is_there() {
-            let numbers = self.event_loop.values();
-            writer.table("loop_", EventLoopFigures::METRICS, &[([], numbers)]);
-        }
-        self.expose_upstreams(writer);
-        self.expose_connections(writer);
-        let rows: Vec<_> = (self.logs.iter())
-            .map(|log| ([("log", &*log.log)], log.figures.values()))
-            .collect();
-        writer.table("log_", LogFigures::METRICS, &rows);
-        let numbers = self.spool.values();
-        writer.table("spool_", SpoolFigures::METRICS, &[([], numbers)]);
-    }
-
-    fn expose_routes(&self, writer: &mut MetricWriter) {
-        let routes = || self.routes.iter().map(|route| (&*route.route, route));
-        writer.family(
-            "http_server_request_duration_seconds",
-            MetricKind::Histogram,
-            "Whole duration of requests, from the first byte to the last one of the response",
-        );
-        for (name, route) in routes() {
-            for series in &route.requests {
-                expose_series(writer, name, series);
-            }
-        }
-        writer.family(
-            "milepost_request_phase_seconds",
-            MetricKind::Histogram,
-            "Duration of the phases of requests: receive, queue, run, send; gil and cpu are parts of run",
-        );
-        for (name, route) in routes() {
-            // Many routes have had no request, or never measure a phase.
-            for (phase, seen) in route
-                .phases()
-                .into_iter()
-                .filter(|(_, seen)| !seen.is_empty())
-            {
-                writer.histogram(&[("route", name), ("phase", phase)], seen, PHASE_BOUNDS);
-            }
-        }
-        writer.family(
-            "milepost_requests",
-            MetricKind::Counter,
-            "Requests that have ended, by the class of their status; none: without a response",
-        );
-        for (name, route) in routes() {
-            for (code, count) in route.figures.by_class() {
-                writer.sample(&[("route", name), ("code", code)], count);
-            }
-        }
-        let rows: Vec<_> = routes()
-            .map(|(name, route)| ([("route", name)], route.figures.values()))
-            .collect();
-        writer.table("", RouteFigures::METRICS, &rows);
-    }
-
-    fn expose_pools(&self, writer: &mut MetricWriter) {
-        let pools = || self.pools.iter().map(|pool| (&*pool.name, &pool.figures));
-        writer.family(
-            "milepost_pool_requests_refused",
-            MetricKind::Counter,
-            "Requests refused with 503: the queue was full, the pool was overloaded, or they had waited too long",
-        );
-        for (name, pool) in pools() {
-            let reasons = [
-                ("full", pool.refused),
-                ("overload", pool.shed),
-                ("timeout", pool.expired),
-            ];
-            for (reason, count) in reasons {
-                writer.sample(&[("pool", name), ("reason", reason)], count);
-            }
-        }
-        writer.family(
-            "milepost_pool_gil_wait_ratio",
-            MetricKind::Gauge,
-            "Part of the threads' time at work in which they wait for the interpreter",
-        );
-        for (name, pool) in pools() {
-            if let Some(share) = pool.gil_share_permille() {
-                writer.sample(&[("pool", name)], share as f64 / 1000.0);
-            }
-        }
-        let rows = pools().map(|(name, pool)| ([("pool", name)], pool.values()));
-        let rows: Vec<_> = rows.collect();
-        writer.table("pool_", PoolFigures::METRICS, &rows);
-    }
-
-    fn expose_upstreams(&self, writer: &mut MetricWriter) {
-        writer.family(
-            "milepost_upstream_requests",
-            MetricKind::Counter,
-            "Requests that were sent to a server of an upstream, by their result",
-        );
-        for server in &self.upstreams {
-            for (result, count) in server.by_result() {
-                let [upstream, address] = upstream_labels(server);
-                writer.sample(&[upstream, address, ("result", result)], count);
-            }
-        }
-        let rows: Vec<_> = (self.upstreams.iter())
-            .map(|server| (upstream_labels(server), server.figures.values()))
-            .collect();
-        writer.table("upstream_", UpstreamFigures::METRICS, &rows);
-    }
-
-    fn expose_connections(&self, writer: &mut MetricWriter) {
-        let all = self.all_drivers();
-        let numbers = all.figures.values();
-        writer.table("", DriverFigures::METRICS, &[([], numbers)]);
-        writer.family(
-            "milepost_connections_timed_out",
-            MetricKind::Counter,
-            "Connections that a deadline ended, by what they were at",
-        );
-        writer.by_name("at", TimeoutCounts::NAMES, all.timeouts.values());
-        writer.family(
-            "milepost_connections",
-            MetricKind::Gauge,
-            "Open connections by what they are doing, a few hundred milliseconds ago",
-        );
-        writer.by_name("state", ConnectionCounts::NAMES, all.connections.values());
-        writer.family(
-            "milepost_connections_open",
-            MetricKind::Gauge,
-            "Open connections",
-        );
-        writer.sample(&[], all.open);
-    }
-}
-
-/// One series of a route, by OpenTelemetry's HTTP conventions.
-fn expose_series(writer: &mut MetricWriter, route: &str, series: &RequestSeries) {
-    let route = ("http_route", route);
-    let mut passed = 0;
-    let buckets = DURATION_BOUNDS.iter().zip(series.counts);
-    let buckets = buckets.map(|((_, bound), count)| {
-        passed = u64::saturating_add(passed, count);
-        (*bound, passed)
-    });
-    let (len, sum) = (series.len(), series.durations.0.sum());
-    let Some(labels) = series.labels else {
-        // The name that OpenTelemetry gives it.
-        let rest = ("otel_metric_overflow", "true");
-        return writer.buckets(&[route, rest], buckets, len, sum);
-    };
-    let mut digits = Vec::with_capacity(3);
-    push_u64(&mut digits, labels.status.into());
-    let status = String::from_utf8_lossy(&digits);
-    let labelled = [
-        route,
-        ("http_request_method", labels.method.name()),
-        ("url_scheme", if labels.is_https { "https" } else { "http" }),
-        ("http_response_status_code", &*status),
-    ];
-    // Without a response there is no status.
-    let labelled = match labels.status {
-        0 => &labelled[..3],
-        _ => &labelled[..],
-    };
-    writer.buckets(labelled, buckets, len, sum);
-}
-
-fn upstream_labels(server: &UpstreamSnapshot) -> [(&'static str, &str); 2] {
-    [("upstream", &server.upstream), ("server", &server.server)]
 }
 
 /// The name of a number in the unit that metrics have, and how many of its own units one of these is.
@@ -487,12 +402,16 @@ fn push_pair(text: &mut Vec<u8>, name: &str, value: &str) {
     text.push(b'"');
 }
 
-/// A doc comment as the text of a HELP line.
+/// A doc comment as the help of a metric.
 fn help_text(doc: &str) -> String {
     let doc = doc.trim().strip_prefix("Gauge: ").unwrap_or(doc.trim());
     let mut characters = doc.trim_end_matches('.').chars();
     let first = characters.next().map(|first| first.to_ascii_uppercase());
-    let text: String = first.into_iter().chain(characters).collect();
+    first.into_iter().chain(characters).collect()
+}
+
+/// As it stands in a comment.
+fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('\n', "\\n")
         .replace('"', "\\\"")

@@ -6,8 +6,12 @@
 //! All of them zero is nothing counted: they may lie in memory that processes share. Must not know what the numbers are
 //! used for, nor where they lie.
 
+mod exemplars;
 mod exposition;
+mod families;
 mod logs;
+mod native;
+mod protobuf;
 mod requests;
 mod running;
 mod snapshot;
@@ -22,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Ending, Nanos, PhaseHistograms, Spans};
 
+pub use exemplars::Exemplar;
 pub use exposition::{Exposition, MetricKind, MetricValue, MetricWriter};
 pub use logs::{LOG_NAMES, LogFigures, LogSnapshot, LogStats};
 use requests::RequestCounters;
@@ -372,7 +377,7 @@ numbers! {
     }
 }
 
-/// How long one route's exchanges took: 164 KB, of which a scrape reads only what has been written. They are apart from
+/// How long one route's exchanges took: 179 KB, of which a scrape reads only what has been written. They are apart from
 /// the numbers of [`RouteStats`], so that those of many routes lie side by side.
 #[derive(Default)]
 #[repr(C, align(128))]
@@ -406,6 +411,11 @@ impl RouteCounters<'_> {
             self.durations.phases.bank().prefetch_counts();
             self.durations.requests.prefetch_counts();
         }
+    }
+
+    /// The spans of an exchange that was recorded with these labels can be looked at.
+    pub fn record_exemplar(&self, labels: RequestLabels, exemplar: Exemplar) {
+        self.durations.requests.record_exemplar(labels, exemplar);
     }
 
     /// An exchange of the route has ended, with these labels.

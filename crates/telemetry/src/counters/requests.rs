@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::Distribution;
+use super::exemplars::{ExemplarPlace, keep_newest};
+use super::{Distribution, Exemplar};
 use crate::{Histogram, Nanos};
 
 /// Series of a route in a process that have labels of their own.
@@ -71,12 +72,16 @@ pub struct RequestLabels {
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct RequestCounters {
-    /// Labels of the series, as a number; 0: none has this place. The last one is not used.
-    keys: [AtomicU64; SERIES_LEN + 1],
+    /// Labels of the series, as a number; 0: none has this place.
+    keys: [AtomicU64; SERIES_LEN],
+    /// Not 0: there are exemplars.
+    has_exemplars: AtomicU64,
     /// The last one is that of all other labels.
     series: [SeriesCounters; SERIES_LEN + 1],
     /// Of each series, behind all that every scrape reads.
     durations: [Histogram; SERIES_LEN + 1],
+    /// Of each bucket of each series; nothing reads them where traces are off.
+    exemplars: [[ExemplarPlace; BUCKETS_LEN]; SERIES_LEN + 1],
 }
 
 #[derive(Default)]
@@ -94,6 +99,9 @@ pub struct RequestSeries {
     pub counts: [u64; BUCKETS_LEN],
     /// How long they took.
     pub durations: Distribution,
+    /// In the order of their buckets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) exemplars: Vec<Exemplar>,
 }
 
 impl KnownMethod {
@@ -149,15 +157,19 @@ impl RequestCounters {
     pub(super) fn record(&self, labels: RequestLabels, took: Nanos) {
         let place = self.place(labels.key());
         let series = &self.series[place];
-        let us = took.0.div_ceil(1_000);
-        // Most requests are in the first bucket.
-        let bucket = DURATION_BOUNDS.iter().position(|(bound, _)| us <= *bound);
         self.durations[place].record(took);
-        series.counts[bucket.unwrap_or(BUCKETS_LEN - 1)].fetch_add(1, Ordering::Relaxed);
+        series.counts[bucket_of(took)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Keeps the trace of a request that was recorded with these labels, as that of its bucket.
+    pub(super) fn record_exemplar(&self, labels: RequestLabels, exemplar: Exemplar) {
+        let place = self.place(labels.key());
+        self.exemplars[place][bucket_of(exemplar.value())].write(&exemplar);
+        self.has_exemplars.store(1, Ordering::Relaxed);
     }
 
     fn place(&self, key: u64) -> usize {
-        for (place, known) in self.keys[..SERIES_LEN].iter().enumerate() {
+        for (place, known) in self.keys.iter().enumerate() {
             let mut found = known.load(Ordering::Relaxed);
             if found == 0 {
                 // Of two threads that want the same place, one gets it, and the other sees whose it is.
@@ -188,7 +200,7 @@ impl RequestCounters {
 
     /// Adds all series to those of the same labels.
     pub(super) fn add_to(&self, sum: &mut Vec<RequestSeries>) {
-        for (place, key) in self.keys[..SERIES_LEN].iter().enumerate() {
+        for (place, key) in self.keys.iter().enumerate() {
             let key = key.load(Ordering::Relaxed);
             // Places are taken in their order: a scrape of many routes does not read the memory of those behind.
             if key == 0 {
@@ -212,8 +224,26 @@ impl RequestCounters {
             let series = series_of(sum, labels);
             series.add_counts(&counts);
             self.durations[place].add_to([&mut series.durations.0]);
+            if self.has_exemplars.load(Ordering::Relaxed) != 0 {
+                let places = self.exemplars[place].iter().enumerate().zip(&counts);
+                // Only of buckets that have counts.
+                for ((bucket, place), _) in places.filter(|(_, count)| **count > 0) {
+                    let found = place.read(bucket);
+                    found
+                        .into_iter()
+                        .for_each(|one| keep_newest(&mut series.exemplars, one));
+                }
+            }
         }
     }
+}
+
+/// The bucket of the conventions that a duration belongs to.
+fn bucket_of(took: Nanos) -> usize {
+    let us = took.0.div_ceil(1_000);
+    // Most requests are in the first bucket.
+    let bucket = DURATION_BOUNDS.iter().position(|(bound, _)| us <= *bound);
+    bucket.unwrap_or(BUCKETS_LEN - 1)
 }
 
 /// Adds series to those of the same labels.
@@ -222,6 +252,9 @@ pub(super) fn add_series(sum: &mut Vec<RequestSeries>, others: &[RequestSeries])
         let series = series_of(sum, other.labels);
         series.add_counts(&other.counts);
         series.durations.0.merge(&other.durations.0);
+        for exemplar in &other.exemplars {
+            keep_newest(&mut series.exemplars, *exemplar);
+        }
     }
 }
 
@@ -233,6 +266,7 @@ fn series_of(sum: &mut Vec<RequestSeries>, labels: Option<RequestLabels>) -> &mu
             labels,
             counts: [0; BUCKETS_LEN],
             durations: Distribution::default(),
+            exemplars: Vec::new(),
         };
         sum.insert(place, series);
         place
@@ -245,6 +279,12 @@ impl RequestSeries {
         for (ours, more) in self.counts.iter_mut().zip(counts) {
             *ours = ours.saturating_add(*more);
         }
+    }
+
+    /// The one of this bucket.
+    pub(super) fn exemplar(&self, bucket: usize) -> Option<&Exemplar> {
+        let place = (self.exemplars).binary_search_by_key(&bucket, |exemplar| exemplar.bucket);
+        place.ok().map(|place| &self.exemplars[place])
     }
 
     /// Requests of the series.

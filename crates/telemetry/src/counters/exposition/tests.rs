@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::counters::{
-    KnownMethod, PoolSnapshot, RequestLabels, RouteCounters, RouteDurations, RouteStats, StatsSum,
+    KnownMethod, PoolSnapshot, RequestLabels, RouteCounters, RouteDurations, RouteStats,
+    StatsSnapshot, StatsSum,
 };
 use crate::{Ending, Spans};
 
@@ -37,6 +38,70 @@ fn counted() -> StatsSnapshot {
     snapshot.pools[0].figures.shed = 7;
     snapshot.pools[0].figures.gil_share_permille_more = 251;
     snapshot
+}
+
+/// The trace of a request that took 40 s, and so is above all bounds, and of one that took 40 ms.
+fn traced() -> StatsSnapshot {
+    let (stats, durations) = (RouteStats::default(), Box::<RouteDurations>::default());
+    let route = RouteCounters {
+        stats: &stats,
+        durations: &durations,
+    };
+    for (ms, span) in [(3, 0), (40, 7), (40_000, 8)] {
+        let spans = Spans {
+            total: Nanos::from_ms(ms),
+            ..Spans::default()
+        };
+        let labels = RequestLabels {
+            method: KnownMethod::Get,
+            is_https: false,
+            status: 200,
+        };
+        route.record(&spans, labels, Ending::Complete, 100);
+        if span > 0 {
+            let sampler = crate::Sampler::new(1.0, true);
+            let trace = crate::TraceContext::new(None, || [1, 0xab], span, &sampler);
+            let exemplar = Exemplar::new(&trace, spans.total, 1_700_000_000_005);
+            route.record_exemplar(labels, exemplar);
+        }
+    }
+    let mut sum = StatsSum::new();
+    sum.add_route(0, "app", route);
+    // Of another process, which has ended: the newer ones are kept, and those that are read back.
+    let json = serde_json::to_value(sum.finish()).unwrap();
+    let mut sum = StatsSum::new();
+    sum.add(&serde_json::from_value(json).unwrap());
+    sum.finish()
+}
+
+#[test]
+fn traces_stand_at_their_buckets_in_openmetrics_alone() {
+    let text = |form| {
+        let mut writer = MetricWriter::new(form);
+        traced().expose(&mut writer);
+        String::from_utf8(writer.finish()).unwrap()
+    };
+    let open = text(Exposition::OpenMetrics);
+    let with: Vec<_> = open
+        .lines()
+        .filter_map(|line| line.split_once(" # {"))
+        .collect();
+    let (trace, at) = (
+        "trace_id=\"000000000000000100000000000000ab\"",
+        "1700000000.005",
+    );
+    let exemplar =
+        |span: u64, value: &str| format!("{trace},span_id=\"{span:016x}\"}} {value} {at}");
+    let found: Vec<_> = with
+        .iter()
+        .map(|(bucket, exemplar)| (bucket.split("le=").nth(1).unwrap(), (*exemplar).to_owned()))
+        .collect();
+    let expect = [
+        ("\"0.05\"} 2", exemplar(7, "0.04")),
+        ("\"+Inf\"} 3", exemplar(8, "40")),
+    ];
+    assert_eq!(found, expect);
+    assert!(!text(Exposition::Prometheus).contains("trace_id"));
 }
 
 fn text(form: Exposition) -> String {
@@ -122,11 +187,32 @@ fn families_stand_together() {
 
 #[test]
 fn scrapers_get_what_they_accept() {
-    let check = |accept, form| assert_eq!(Exposition::accepted_by(accept), form, "{accept}");
+    let check = |accept: &str, form| assert_eq!(Exposition::accepted_by(accept), form, "{accept}");
     check(
         "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
         Exposition::OpenMetrics,
     );
+    let protobuf = "application/vnd.google.protobuf";
+    let ours = format!("{protobuf};proto=io.prometheus.client.MetricFamily;encoding=delimited");
+    let text = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2";
+    // As Prometheus asks once native histograms are on, and as it does where text is to come first.
+    check(
+        &format!("{ours};q=0.6,{text},*/*;q=0.1"),
+        Exposition::Protobuf,
+    );
+    check(
+        &format!("{ours}, {text}").replace(';', "; "),
+        Exposition::Protobuf,
+    );
+    check(&format!("{text},{ours};q=0.3"), Exposition::OpenMetrics);
+    check(&format!("{ours};q=0"), Exposition::Prometheus);
+    check(&format!("{ours};q=much"), Exposition::Prometheus);
+    check(&ours.replace("delimited", "text"), Exposition::Prometheus);
+    check(
+        &ours.replace("MetricFamily", "Other"),
+        Exposition::Prometheus,
+    );
+    check(protobuf, Exposition::Protobuf);
     check("*/*", Exposition::Prometheus);
     check("", Exposition::Prometheus);
 }
