@@ -193,13 +193,12 @@ mod tests {
                 });
             }
             let mut seen = 0;
-            for _ in 0..100_000 {
+            while seen < 10_000 {
                 if let Some(found) = place.read(3) {
                     assert_eq!(found, made(found.span));
                     seen += 1;
                 }
             }
-            assert!(seen > 0 || place.read(3).is_some());
         });
     }
 
