@@ -4,7 +4,11 @@ Starts a server with many routes and processes, gives each route of each process
 the metrics again and again, with pauses: the admin process keeps an answer for a quarter of a second. Gives
 the processor time of the supervisor and of the admin process for each scrape, and the size of the answer.
 
-Exit status 1: a scrape took the supervisor more than --at-most.
+Then requests that are due at fixed times, on one connection, are answered with and without scrapes beside
+them, by turns. Gives their times from the moment at which they were due.
+
+Exit status 1: a scrape took the supervisor more than --at-most, or p99.9 of the requests beside scrapes was
+longer by --delay-at-most.
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connections", type=int, default=64, help="connections, spread over processes (64)")
     parser.add_argument("--scrapes", type=int, default=100, help="how often the metrics are read (100)")
     parser.add_argument("--at-most", type=float, default=5.0, help="milliseconds of the supervisor (5)")
+    parser.add_argument("--pairs", type=int, default=8, help="times with and without scrapes (8)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each of these times (3)")
+    parser.add_argument("--rate", type=int, default=500, help="requests a second beside scrapes (500)")
+    parser.add_argument("--delay-at-most", type=float, default=0.2, help="milliseconds at 99.9 %% (0.2)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,10 +55,18 @@ def run(options: argparse.Namespace) -> int:
             wait_ready(child, command, port, "/r0/a.txt")
             _load(options, port)
             supervisor_ms, helper_ms, size = _scrape(options, child.pid, admin)
+            delays = _delays(options, port, admin)
             end(child)
     print(f"{options.routes} routes, {options.processes} processes, {options.scrapes} scrapes")
     print(f"supervisor {supervisor_ms:.2f} ms, admin process {helper_ms:.2f} ms, answer {size} bytes")
-    return int(supervisor_ms > options.at_most)
+    for scraping, times in delays.items():
+        times.sort()
+        points = [times[min(int(len(times) * share), len(times) - 1)] for share in (0.5, 0.99, 0.999, 1)]
+        shown = ", ".join(f"{point:.3f}" for point in points)
+        beside = "beside scrapes" if scraping else "without scrapes"
+        print(f"{len(times)} requests {beside}: p50, p99, p99.9 and the longest: {shown} ms")
+    longer_ms = _late(delays[True]) - _late(delays[False])
+    return int(supervisor_ms > options.at_most or longer_ms > options.delay_at_most)
 
 
 def _command(options: argparse.Namespace, place: Path, port: int, admin: int) -> Command:
@@ -107,6 +123,42 @@ def _scrape(options: argparse.Namespace, pid: int, admin: int) -> tuple[float, f
     after = _taken(pid)
     of = {key: (after[key] - before[key] - idle[key]) / 1e6 / options.scrapes for key in (True, False)}
     return of[True], of[False], size
+
+
+def _late(times: list[float]) -> float:
+    """What 99.9 % of them do not exceed; they are sorted."""
+    return times[min(int(len(times) * 0.999), len(times) - 1)]
+
+
+def _delays(options: argparse.Namespace, port: int, admin: int) -> dict[bool, list[float]]:
+    """Milliseconds of requests with and without scrapes beside them."""
+    delays: dict[bool, list[float]] = {False: [], True: []}
+    asked = f"GET /r{options.routes // 2}/a.txt HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+    # The answer is the same, and is not sent: to read it would delay the requests.
+    head = f"HEAD /metrics HTTP/1.1\r\nHost: a\r\nAccept: {ACCEPT}\r\n\r\n".encode()
+    with (
+        socket.create_connection(("127.0.0.1", port), 20) as client,
+        socket.create_connection(("127.0.0.1", admin), 20) as scraper,
+    ):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number in range(2 * options.pairs):
+            # The order of each pair is that of the one before, turned round.
+            scraping = number % 4 in (1, 2)
+            due = time.monotonic()
+            last, scraped = due + options.seconds, due
+            while due < last:
+                if scraping and due >= scraped:
+                    scraper.sendall(head)
+                    scraped += PAUSE_S
+                time.sleep(max(0.0, due - time.monotonic()))
+                client.sendall(asked)
+                _read(client, 1)
+                delays[scraping].append((time.monotonic() - due) * 1e3)
+                due += 1 / options.rate
+            if scraping:
+                time.sleep(PAUSE_S)
+                scraper.recv(1 << 16)
+    return delays
 
 
 def _taken(pid: int) -> Counter[bool]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from serving import Milepost, free_port, until
+from supervising import Supervised, calling
 from test_admin import OPEN, answers, ask, samples, value
 
 DURATIONS = "http_server_request_duration_seconds_count"
@@ -201,3 +202,97 @@ def test_lines_that_a_log_has_lost_are_counted(serve: Callable[..., Milepost], t
     os.close(reader)
     assert read.count(b"\n") == value(port, "milepost_log_lines_total", log="access")
     assert until(lambda: value(port, "milepost_log_waiting_bytes", log="access") == 0)
+
+
+def proxy(
+    serve: Callable[..., Milepost], supervise: Callable[..., Supervised], folder: Path, port: int
+) -> tuple[Supervised, Path]:
+    """Two processes in front of an application, and their access log."""
+    behind = serve("app:app", log=None)
+    host, there = behind.address
+    log = folder / "access.log"
+    server = supervise(
+        *("--proxy", f"/=http://{host}:{there}", "--processes", "2"),
+        *("--access-log", str(log), "--admin-bind", f"127.0.0.1:{port}"),
+        app=None,
+        log=None,
+    )
+    server.settled(2)
+    assert until(lambda: answers(port))
+    return server, log
+
+
+ANSWERED = {"name": "milepost_upstream_requests_total", "result": "answered"}
+LOGGED = {"name": "milepost_log_lines_total", "log": "access"}
+#: Of each kind of connection; a request of each is under way at most.
+CALLERS = 2
+
+
+def test_counters_of_upstreams_and_logs_outlive_killed_processes(
+    serve: Callable[..., Milepost], supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    port, kills = free_port(), 3
+    server, log = proxy(serve, supervise, tmp_path, port)
+    seen: list[tuple[float, float]] = []
+
+    def look() -> None:
+        seen.append((value(port, **ANSWERED), value(port, **LOGGED)))
+
+    with calling(server, each=CALLERS) as callers:
+        for _ in range(kills):
+            before = callers.answered
+            assert until(lambda before=before: callers.answered > before + 50)
+            look()
+            os.kill(min(server.pids()), signal.SIGKILL)
+            look()
+            server.settled(2)
+            look()
+    # What is under way when a process is killed is in no counter, or has no answer.
+    in_flight = kills * 2 * CALLERS
+    sent = callers.answered + len(callers.lost)
+    assert callers.answered > kills * 50
+    assert len(callers.lost) <= in_flight, callers.lost
+    assert until(lambda: value(port, "milepost_log_waiting_bytes", log="access") == 0)
+    assert until(lambda: abs(value(port, **LOGGED) - log.read_bytes().count(b"\n")) <= in_flight)
+    look()
+    assert abs(seen[-1][0] - callers.answered) <= in_flight
+    assert seen[-1][0] <= sent
+    # Neither of them ever falls.
+    assert [sorted(column) for column in zip(*seen)] == [list(column) for column in zip(*seen)]
+
+
+def test_counters_of_upstreams_and_logs_stay_over_reload_and_upgrade(
+    serve: Callable[..., Milepost], supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    port = free_port()
+    server, _ = proxy(serve, supervise, tmp_path, port)
+    for _ in range(40):
+        assert server.ask().status == 200
+
+    def counters() -> dict[str, float]:
+        """All that only grows, but for what the server says in its own log."""
+        prefixes = ("milepost_upstream_", "milepost_log_", "milepost_request", "http_server_")
+        return {
+            f"{name} {sorted(labels.items())}": number
+            for name, labels, number in samples(ask(port, "/metrics", Accept=OPEN)[1])
+            if name.startswith(prefixes)
+            and name.endswith(("_total", "_count", "_sum", "_bucket"))
+            and labels.get("log") != "error"
+        }
+
+    assert until(lambda: value(port, **ANSWERED) == 40 and value(port, **LOGGED) == 40)
+    # An answer may be a quarter of a second old: two that are the same are not of the same moment.
+    assert until(lambda: value(port, "milepost_upstream_in_flight") == 0)
+    before = counters()
+    assert len(before) > 50
+    for verb in ("reload", "upgrade", "upgrade", "reload"):
+        old = server.pids()
+        server.done(verb)
+        assert until(lambda old=old: not old & server.settled(2))
+        assert until(lambda: answers(port))
+        assert until(lambda: counters() == before), {
+            key: (number, before.get(key)) for key, number in counters().items() if before.get(key) != number
+        }
+    for _ in range(10):
+        assert server.ask().status == 200
+    assert until(lambda: value(port, **ANSWERED) == 50 and value(port, **LOGGED) == 50)
