@@ -53,7 +53,7 @@ pub struct MetricWriter {
     /// That of the samples that follow.
     family: String,
     kind: MetricKind,
-    /// What the buckets of a distribution begin with, which is the same for all; kept for its memory.
+    /// The labels of a distribution, which are the same for all its lines; kept for its memory.
     start: Vec<u8>,
     /// Instead of the text, for clients that accept it.
     protobuf: ProtobufWriter,
@@ -244,7 +244,7 @@ impl MetricWriter {
         self.histogram(labels, buckets, &sample);
     }
 
-    /// A distribution of the family: its buckets but the infinite one, and what it is beside them.
+    /// A distribution of the family, which has labels: its buckets but the infinite one, and what it is beside them.
     pub(super) fn histogram<'b>(
         &mut self,
         labels: &[Label<'_>],
@@ -254,16 +254,13 @@ impl MetricWriter {
         if self.form == Exposition::Protobuf {
             return self.protobuf.histogram(labels, buckets, sample);
         }
-        // There are many of these lines, and what they begin with is the same.
+        // There are many of these lines, and their labels are the same: they are escaped once.
         let mut start = std::mem::take(&mut self.start);
         start.clear();
-        start.extend_from_slice(self.family.as_bytes());
-        start.extend_from_slice(b"_bucket{");
         for (name, value) in labels {
             push_pair(&mut start, name, value);
             start.push(b',');
         }
-        start.extend_from_slice(b"le=\"");
         let infinite = Bucket {
             bound: f64::INFINITY,
             text: "+Inf",
@@ -271,7 +268,10 @@ impl MetricWriter {
             exemplar: sample.above,
         };
         for bucket in buckets.chain([infinite]) {
+            self.text.extend_from_slice(self.family.as_bytes());
+            self.text.extend_from_slice(b"_bucket{");
             self.text.extend_from_slice(&start);
+            self.text.extend_from_slice(b"le=\"");
             self.text.extend_from_slice(bucket.text.as_bytes());
             self.text.extend_from_slice(b"\"} ");
             push_u64(&mut self.text, bucket.count);
@@ -282,9 +282,22 @@ impl MetricWriter {
             }
             self.text.push(b'\n');
         }
+        // Behind the last label there is nothing more.
+        start.pop();
+        for (suffix, value) in [
+            (
+                "_sum{",
+                MetricValue::Fraction(sample.seen.sum().as_secs_f64()),
+            ),
+            ("_count{", MetricValue::Whole(sample.len)),
+        ] {
+            self.text.extend_from_slice(self.family.as_bytes());
+            self.text.extend_from_slice(suffix.as_bytes());
+            self.text.extend_from_slice(&start);
+            self.text.push(b'}');
+            self.end(value);
+        }
         self.start = start;
-        self.one("_sum", labels, sample.seen.sum().as_secs_f64().into());
-        self.one("_count", labels, sample.len.into());
     }
 
     fn push_exemplar(&mut self, exemplar: &Exemplar) {
@@ -391,6 +404,15 @@ fn in_base_units(name: &str) -> (String, f64) {
 fn push_pair(text: &mut Vec<u8>, name: &str, value: &str) {
     text.extend_from_slice(name.as_bytes());
     text.extend_from_slice(b"=\"");
+    // As nearly all values are.
+    if !value
+        .bytes()
+        .any(|byte| matches!(byte, b'\\' | b'"' | b'\n'))
+    {
+        text.extend_from_slice(value.as_bytes());
+        text.push(b'"');
+        return;
+    }
     for byte in value.bytes() {
         match byte {
             b'\\' => text.extend_from_slice(b"\\\\"),
