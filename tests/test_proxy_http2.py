@@ -531,6 +531,29 @@ def test_checks_and_forward_auth_go_over_http2(serve: Callable[..., Milepost]) -
         assert checks[0].header("user-agent") == "milepost-check"
 
 
+def test_forward_auth_asks_again_where_its_connection_has_ended(serve: Callable[..., Milepost]) -> None:
+    def judge(peer: Http2Peer) -> None:
+        first = peer.request()
+        peer.reply(first, b"")
+        second = peer.request()
+        if peer.number == 1:
+            peer.go_away(first.number)
+            return
+        peer.reply(second, b"", status=403)
+        peer.until(lambda: False)
+
+    with (
+        Upstream(answering(lambda one, _: one.reply(b"in"))) as app,
+        Upstream(over_http2(judge)) as auth,
+    ):
+        toml = '[[route]]\npath = "/"\nupstream = "app"\nforward_auth = { upstream = "auth", path = "/" }\n'
+        other = {"name": "auth", "servers": [auth.url], "protocol": "http2"}
+        server = serve(toml=toml + tables("upstream", {"name": "app", "servers": [app.url]}, other))
+        with server.connect() as client:
+            assert [client.ask("GET", "/").status for _ in range(3)] == [200, 200, 403]
+        assert auth.connections == 2
+
+
 def test_an_idle_connection_is_closed_and_an_ended_one_not_used(serve: Callable[..., Milepost]) -> None:
     closed = threading.Event()
 

@@ -24,6 +24,7 @@ use super::connection::UpstreamConnection;
 use super::exchange::forwarding;
 use super::fault::UpstreamFault;
 use super::group::{NoSlot, PlacingKey, UpstreamSlot};
+use super::http2::StreamPlace;
 use super::http2_stream::{Http2Stream, ResponsePart, final_response};
 use super::{DriverUpstream, fault_reply};
 use crate::driver::Driver;
@@ -234,13 +235,15 @@ impl AuthQuestion<'_> {
         let endpoint = &slot.endpoint;
         let own = self.own;
         if let Some(http2) = &own.http2 {
-            let place = match http2.take(endpoint) {
-                Some(place) => place,
-                None => http2.connect(endpoint).await?,
-            };
-            let scheme = own.group.settings.servers[endpoint.server].scheme();
-            let stream = Http2Stream::open(place, &self.written, scheme, false)?;
-            return self.receive_parts(stream).await;
+            if let Some(place) = http2.take(endpoint) {
+                match self.ask_by_stream(place, slot).await {
+                    // As below: the connection was about to end.
+                    Err(UpstreamFault::Closed | UpstreamFault::GoneAway) => {}
+                    asked => return asked,
+                }
+            }
+            let place = http2.connect(endpoint).await?;
+            return self.ask_by_stream(place, slot).await;
         }
         let idle = own.idle.borrow_mut().take(endpoint, true);
         if let Some(connection) = idle {
@@ -253,6 +256,20 @@ impl AuthQuestion<'_> {
         let connector = &own.group.connector;
         let made = connector.connect(endpoint, Some(self.ends)).await?;
         self.ask_over(made, slot).await
+    }
+
+    async fn ask_by_stream(
+        &self,
+        place: StreamPlace,
+        slot: &UpstreamSlot,
+    ) -> Result<AuthAnswer, UpstreamFault> {
+        let scheme = self.own.group.settings.servers[slot.endpoint.server].scheme();
+        let mut stream = Http2Stream::open(place, &self.written, scheme, false)?;
+        let asked = self.receive_parts(&mut stream).await;
+        if let Err(fault) = &asked {
+            stream.retire_after(*fault);
+        }
+        asked
     }
 
     async fn ask_over(
@@ -273,7 +290,7 @@ impl AuthQuestion<'_> {
     }
 
     /// Reads a response over HTTP/2, of which no more than the beginning of a long body counts.
-    async fn receive_parts(&self, mut stream: Http2Stream) -> Result<AuthAnswer, UpstreamFault> {
+    async fn receive_parts(&self, stream: &mut Http2Stream) -> Result<AuthAnswer, UpstreamFault> {
         let head = stream.final_head().await?;
         let limits = &self.driver.config().limits;
         let (response, fields) = final_response(&head, Asked::Other, limits)?;
