@@ -154,7 +154,7 @@ fn template() -> Form {
 fn ordinary() -> Record<'static> {
     Record {
         upstream: telemetry::UpstreamFacts::default(),
-        auth: None,
+        auth: telemetry::AuthFacts::default(),
         client: b"192.0.2.7",
         id: 1_234_567,
         request_id: b"",
