@@ -81,12 +81,10 @@ impl ExemplarPlace {
             return;
         }
         let (order, other) = (Ordering::Acquire, Ordering::Relaxed);
-        if {
-            self.version
-                .compare_exchange(version, version + 1, order, other)
-        }
-        .is_err()
-        {
+        let begun = self
+            .version
+            .compare_exchange(version, version + 1, order, other);
+        if begun.is_err() {
             return;
         }
         // Whoever reads one of the numbers sees the odd version behind it.
