@@ -129,6 +129,22 @@ def test_exemplars_outlive_a_reload_and_a_killed_process(
     assert traces() == [TRACE]
 
 
+def test_a_failed_request_has_an_exemplar_where_its_spans_are_sent(
+    serve: Callable[..., Milepost], app: Path, port: int
+) -> None:
+    """Nothing is sampled, and the collector is not there: what counts is that the spans are on their way."""
+    traces = f'traces = "http://127.0.0.1:{free_port()}"\ntraces_sample = "0%"\n'
+    server = started(serve, port, toml=traces)
+    with server.connect() as client:
+        assert client.ask("GET", "/").status == 200
+    with server.connect() as client:
+        assert client.ask("GET", "/?nonsense").status == 500
+    assert until(lambda: counted(port) == 2)
+    samples = families_of_text(port)[DURATION].samples
+    found = [sample.labels["http_response_status_code"] for sample in samples if sample.exemplar]
+    assert found == ["500"]
+
+
 def test_without_traces_there_are_no_exemplars(serve: Callable[..., Milepost], app: Path, port: int) -> None:
     server = started(serve, port)
     with server.connect() as client:
