@@ -283,8 +283,6 @@ def test_prometheus_computes_quantiles_of_native_histograms(
             assert abs(found - truth) <= 0.06 * truth + 2e-6, (query, quantile, found, truth)
 
 
-#: A size that stays is not measured, and the moment at which one that changes is measured may be missed.
-MAY_HAVE_NO_DATA = {"Wait for the interpreter (GIL) by pool: A"}
 POOL_APP = """
 import time
 
