@@ -756,7 +756,7 @@ mod tests {
         fn size_of_returned<T, F: Future>(_: impl FnOnce(T) -> F) -> usize {
             size_of::<F>()
         }
-        // With what tokio adds it is 1 KB; 128 bytes more are the next size.
-        assert!(size_of_returned(H1::serve) <= 904);
+        // With the 104 bytes that tokio adds it is 1 KB; 128 bytes more are the next size.
+        assert!(size_of_returned(H1::serve) <= 920);
     }
 }
