@@ -33,7 +33,8 @@ def app(environ, start_response):
     start_response(status + " x", [("Content-Type", "text/plain")])
     return [b"done"]
 """
-SAMPLE = re.compile(r"^(?P<name>[a-z_0-9]+)(?:\{(?P<labels>.*)\})? (?P<value>[0-9.e+-]+)$")
+#: An exemplar may follow.
+SAMPLE = re.compile(r"^(?P<name>[a-z_0-9]+)(?:\{(?P<labels>[^#]*)\})? (?P<value>[0-9.e+-]+)(?: # \{.*)?$")
 OPEN = "application/openmetrics-text;version=1.0.0"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from raw import request
 from serving import Milepost, run
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
@@ -207,6 +208,11 @@ def test_computing_in_a_log_is_done_one_at_a_time(tmp_path: Path, serve: Callabl
     with server.connect() as client:
         for _ in range(50):
             assert client.ask("GET", "/add").status == 200
+    # Two at once, so that one waits for the interpreter: else the log would not say that there is one.
+    with server.connect() as one, server.connect() as other:
+        for client in (one, other):
+            client.send(request("GET", "/add"))
+        assert [client.reply().status for client in (one, other)] == [200, 200]
     server.stop()
     lock = told(tmp_path, str(server.log), "--threads", "2,4", "--force")["log"]["lock"]
     assert lock["slice_seconds"] == 0.005

@@ -18,7 +18,7 @@ const UPSTREAMS_LEN_MAX: usize = 64;
 /// A stall that is older is no news.
 const STALL_AGE_MAX_S: u64 = 300;
 /// A spool folder with less free space is nearly full.
-const FREE_SHARE_MIN: f64 = 0.05;
+const FREE_BYTES_MIN: u64 = 1 << 30;
 
 /// The samples of the last minute, newest last.
 #[derive(Default)]
@@ -259,7 +259,7 @@ impl DiskLine {
             ));
         }
         let (free, size) = self.free_bytes.zip(self.size_bytes)?;
-        (free as f64 <= FREE_SHARE_MIN * size as f64).then(|| {
+        (free <= FREE_BYTES_MIN).then(|| {
             format!(
                 "The {name} has {} of {} free: uploads that do not fit get 507.",
                 bytes(free as f64),

@@ -269,7 +269,7 @@ function showHost(host) {
 function showDisks(disks) {
   const maybe = (value, text) => number(value === null ? "–" : text(value));
   fill($("disks"), disks.map((one) => {
-    const isFull = one.size_bytes !== null && one.free_bytes < 0.05 * one.size_bytes;
+    const isFull = one.free_bytes !== null && one.free_bytes < 2 ** 30;
     return [
       one.name,
       one.lines === null ? maybe(one.written_bytes, bytes) : number(`${count(one.lines)} lines`),

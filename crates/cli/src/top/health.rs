@@ -15,7 +15,7 @@ const HOST_SHARE_MAX: f64 = 0.1;
 /// A write that takes longer says that a disk does not keep up.
 const SLOW_WRITE: Nanos = Nanos::from_ms(100);
 /// A spool folder with less free space is nearly full.
-const FREE_SHARE_MIN: f64 = 0.05;
+const FREE_BYTES_MIN: u64 = 1 << 30;
 
 /// What the kernel says of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -217,7 +217,7 @@ impl Comparison<'_> {
         row.maybe(free, bytes);
         row.is_alarming = writes.are_slow()
             || before.is_some_and(|before| now.failed > before.failed)
-            || free.is_some_and(|free| free < FREE_SHARE_MIN * now.size_bytes as f64);
+            || (free.is_some() && now.free_bytes < FREE_BYTES_MIN);
         row
     }
 
