@@ -241,10 +241,8 @@ impl<'a> Record<'a> {
     ///
     /// `None` when the record is not whole, or was not written by [`Record::encode`].
     pub fn decode(input: &'a [u8]) -> Option<(Record<'a>, usize)> {
-        let mut fixed = Fixed {
-            bytes: input.first_chunk::<FIXED_BYTES>()?,
-            at: 0,
-        };
+        let bytes = input.first_chunk::<FIXED_BYTES>()?;
+        let mut fixed = Fixed { rest: bytes };
         let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
         // A record that is not whole yet ends before it says.
         let mut text = input.get(FIXED_BYTES..record_bytes)?;
@@ -263,14 +261,14 @@ impl<'a> Record<'a> {
     /// Looks at nothing else, for whoever merges buffers by that time: [`Record::decode`] may still give
     /// `None` for what `encode` did not write. `None` when the record is not whole.
     pub fn peek(input: &[u8]) -> Option<(Stamp, usize)> {
-        let mut fixed = Fixed {
-            bytes: input.first_chunk::<FIXED_BYTES>()?,
-            at: 0,
-        };
+        let bytes = input.first_chunk::<FIXED_BYTES>()?;
+        let mut fixed = Fixed { rest: bytes };
         let record_bytes = usize::try_from(u32::from_le_bytes(fixed.take())).ok()?;
-        fixed.at = SENT_AT;
+        let mut sent = Fixed {
+            rest: &bytes[SENT_AT..],
+        };
         let whole = (FIXED_BYTES..=input.len()).contains(&record_bytes);
-        whole.then(|| (Stamp(fixed.u64()), record_bytes))
+        whole.then(|| (Stamp(sent.u64()), record_bytes))
     }
 
     fn strings<'b>(&'b self, trace: &'b [u8], auth: &'b [u8]) -> [&'b [u8]; STRINGS_LEN] {
@@ -323,10 +321,10 @@ impl<'a> Record<'a> {
 
     fn fixed(&self, strings: &[&[u8]; STRINGS_LEN], record_bytes: usize) -> [u8; FIXED_BYTES] {
         let mut fixed = [0; FIXED_BYTES];
-        let mut at = 0;
+        let mut rest = &mut fixed[..];
         let phases = &self.phases;
         // At most 15 strings of 64 KiB, so the sum fits.
-        put(&mut fixed, &mut at, (record_bytes as u32).to_le_bytes());
+        put(&mut rest, (record_bytes as u32).to_le_bytes());
         for number in [
             phases.arrived.0,
             phases.queued.0,
@@ -351,7 +349,7 @@ impl<'a> Record<'a> {
             // No exchange has the last number there is.
             self.event_loop.blocked_by.unwrap_or(u64::MAX),
         ] {
-            put(&mut fixed, &mut at, number.to_le_bytes());
+            put(&mut rest, number.to_le_bytes());
         }
         // Workers are numbered from 1: 0 stands for none.
         let worker = phases.worker.map_or(0, NonZeroU32::get);
@@ -366,18 +364,17 @@ impl<'a> Record<'a> {
             stream.reset_code,
             self.event_loop.steps,
         ] {
-            put(&mut fixed, &mut at, number.to_le_bytes());
+            put(&mut rest, number.to_le_bytes());
         }
         let close_code = self.websocket.close_code;
         for number in [self.status, self.route, self.driver, self.pool, close_code] {
-            put(&mut fixed, &mut at, number.to_le_bytes());
+            put(&mut rest, number.to_le_bytes());
         }
         let from_queue = u8::from(self.queued.from_queue);
         let reset_by = stream.reset_by as u8;
         let is_event_stream = u8::from(self.event_loop.is_event_stream);
         put(
-            &mut fixed,
-            &mut at,
+            &mut rest,
             [
                 from_queue,
                 self.ending as u8,
@@ -389,23 +386,27 @@ impl<'a> Record<'a> {
         );
         for string in strings {
             // `strings` was cut to the u16.
-            put(&mut fixed, &mut at, (string.len() as u16).to_le_bytes());
+            put(&mut rest, (string.len() as u16).to_le_bytes());
         }
-        assert_eq!(at, FIXED_BYTES, "each number has its place");
+        assert!(rest.is_empty(), "each place has its number");
         fixed
     }
 }
 
+/// Writes the next bytes. As an array of known size they are a move; a copy of slices would be a call.
 #[inline]
-fn put<const N: usize>(fixed: &mut [u8; FIXED_BYTES], at: &mut usize, bytes: [u8; N]) {
-    fixed[*at..*at + N].copy_from_slice(&bytes);
-    *at += N;
+fn put<const N: usize>(rest: &mut &mut [u8], bytes: [u8; N]) {
+    let all = std::mem::take(rest);
+    let (place, after) = all
+        .split_first_chunk_mut()
+        .expect("each number has its place");
+    *place = bytes;
+    *rest = after;
 }
 
 /// A reader of the fixed part, in the order in which `Record::fixed` wrote it.
 struct Fixed<'f> {
-    bytes: &'f [u8; FIXED_BYTES],
-    at: usize,
+    rest: &'f [u8],
 }
 
 impl Fixed<'_> {
@@ -490,28 +491,31 @@ impl Fixed<'_> {
         Some(())
     }
 
+    #[inline]
     fn u64s<const N: usize>(&mut self) -> [u64; N] {
         std::array::from_fn(|_| self.u64())
     }
 
+    #[inline]
     fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
     }
 
+    #[inline]
     fn u32(&mut self) -> u32 {
         u32::from_le_bytes(self.take())
     }
 
+    #[inline]
     fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.take())
     }
 
     #[inline]
     fn take<const N: usize>(&mut self) -> [u8; N] {
-        let mut taken = [0; N];
-        taken.copy_from_slice(&self.bytes[self.at..self.at + N]);
-        self.at += N;
-        taken
+        let (taken, rest) = (self.rest.split_first_chunk()).expect("each number has its place");
+        self.rest = rest;
+        *taken
     }
 }
 
