@@ -756,7 +756,9 @@ mod tests {
         fn size_of_returned<T, F: Future>(_: impl FnOnce(T) -> F) -> usize {
             size_of::<F>()
         }
-        // With the 104 bytes that tokio adds it is 1 KB; 128 bytes more are the next size.
-        assert!(size_of_returned(H1::serve) <= 920);
+        // With the 104 bytes that tokio adds it is 1 KB; 128 bytes more are the next size. Where faults are planted, a
+        // future has 8 bytes for them.
+        let planted = if cfg!(feature = "faults") { 8 } else { 0 };
+        assert!(size_of_returned(H1::serve) - planted <= 920);
     }
 }
