@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long it watches (60)")
     parser.add_argument("--routes", type=int, default=20, help="folders that are served beside it (20)")
     parser.add_argument("--connections", type=int, default=16, help="connections of the load (16)")
-    parser.add_argument("--at-most", type=float, default=2.0, help="percent of a processor (2)")
+    parser.add_argument("--at-most", type=float, default=1.0, help="percent of a processor (1)")
     parser.add_argument("--growth-at-most", type=int, default=1024, help="KB of memory (1024)")
 
 

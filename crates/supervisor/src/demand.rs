@@ -27,7 +27,8 @@ pub(super) struct PoolCounts {
 /// The last seconds of all pools by their names.
 #[derive(Debug, Default)]
 pub(super) struct DemandMeter {
-    pools: BTreeMap<String, VecDeque<PoolCounts>>,
+    /// With the time of each look: a machine that stood still makes a look late.
+    pools: BTreeMap<String, VecDeque<(Instant, PoolCounts)>>,
     due: Option<Instant>,
 }
 
@@ -47,7 +48,7 @@ impl DemandMeter {
             if looks.len() > SECONDS {
                 looks.pop_front();
             }
-            looks.push_back(counts);
+            looks.push_back((now, counts));
             self.pools.insert(name, looks);
         }
     }
@@ -56,23 +57,35 @@ impl DemandMeter {
     pub(super) fn demand(&self, name: &str, running: u64, waiting: u64) -> f64 {
         let empty = VecDeque::new();
         let looks = self.pools.get(name).unwrap_or(&empty);
-        let (Some(first), Some(last), 2..) = (looks.front(), looks.back(), looks.len()) else {
+        let (Some((began, first)), Some((ended, last)), 2..) =
+            (looks.front(), looks.back(), looks.len())
+        else {
             return (running + waiting) as f64;
         };
-        let seconds = (looks.len() - 1) as f64;
-        let busy: u64 = looks.iter().skip(1).map(|look| look.running).sum();
+        let seconds = ended
+            .duration_since(*began)
+            .as_secs_f64()
+            .max(f64::MIN_POSITIVE);
+        // Threads at work, times seconds.
+        let busy: f64 = looks
+            .iter()
+            .zip(looks.iter().skip(1))
+            .map(|((before, _), (at, look))| {
+                at.duration_since(*before).as_secs_f64() * look.running as f64
+            })
+            .sum();
         let grown = |first: u64, last: u64| last as f64 - first as f64;
         // The mean run time in seconds, by Little's law. Requests without an end in sight count as if they ran for the
         // whole time.
         let longest = SECONDS as f64;
         let run = match grown(first.completed, last.completed) {
-            completed if completed > 0.0 => (busy as f64 / completed).min(longest),
+            completed if completed > 0.0 => (busy / completed).min(longest),
             _ => longest,
         };
         let more = TRIES * grown(first.refused, last.refused) + grown(first.waiting, waiting);
         // Those that wait are to be run within the same time, which takes less than a thread for each.
         let backlog = waiting as f64 * run / longest;
-        (busy as f64 / seconds + more / seconds * run).max(0.0) + backlog
+        (busy / seconds + more / seconds * run).max(0.0) + backlog
     }
 }
 
@@ -81,9 +94,15 @@ mod tests {
     use super::*;
 
     fn meter(looks: impl IntoIterator<Item = PoolCounts>) -> DemandMeter {
+        every(EVERY, looks)
+    }
+
+    fn every(span: Duration, looks: impl IntoIterator<Item = PoolCounts>) -> DemandMeter {
         let mut meter = DemandMeter::default();
+        let mut now = Instant::now();
         for look in looks {
-            meter.look(BTreeMap::from([("app".to_owned(), look)]), Instant::now());
+            meter.look(BTreeMap::from([("app".to_owned(), look)]), now);
+            now += span;
         }
         meter
     }
@@ -127,6 +146,15 @@ mod tests {
         // One that is emptied is no new load.
         let emptied = meter((0..=8).map(|at| counts(4, (8 - at) * 20, at * 40, 0)));
         is(emptied.demand("app", 4, 0), 2.0);
+    }
+
+    #[test]
+    fn looks_that_are_late_count_for_their_time() {
+        let late = every(
+            EVERY * 5,
+            (0..=8).map(|at| counts(4, 0, at * 200, at * 150)),
+        );
+        is(late.demand("app", 4, 0), 10.0);
     }
 
     #[test]
