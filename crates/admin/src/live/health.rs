@@ -17,8 +17,6 @@ const SAMPLES_LEN_MAX: usize = 61;
 const UPSTREAMS_LEN_MAX: usize = 64;
 /// A stall that is older is no news.
 const STALL_AGE_MAX_S: u64 = 300;
-/// A spool folder with less free space is nearly full.
-const FREE_BYTES_MIN: u64 = 1 << 30;
 
 /// The samples of the last minute, newest last.
 #[derive(Default)]
@@ -93,6 +91,7 @@ struct DiskLine {
     slowest: f64,
     free_bytes: Option<u64>,
     size_bytes: Option<u64>,
+    is_nearly_full: bool,
 }
 
 impl HealthWindow {
@@ -239,6 +238,7 @@ fn spool_line(now: &SpoolFigures, before: &SpoolFigures) -> DiskLine {
         slowest: Nanos(now.slowest_write_ns).as_secs_f64(),
         free_bytes: is_known.then_some(now.free_bytes),
         size_bytes: is_known.then_some(now.size_bytes),
+        is_nearly_full: now.is_nearly_full(),
         ..DiskLine::default()
     }
 }
@@ -259,7 +259,7 @@ impl DiskLine {
             ));
         }
         let (free, size) = self.free_bytes.zip(self.size_bytes)?;
-        (free <= FREE_BYTES_MIN).then(|| {
+        self.is_nearly_full.then(|| {
             format!(
                 "The {name} has {} of {} free: uploads that do not fit get 507.",
                 bytes(free as f64),

@@ -269,13 +269,12 @@ function showHost(host) {
 function showDisks(disks) {
   const maybe = (value, text) => number(value === null ? "–" : text(value));
   fill($("disks"), disks.map((one) => {
-    const isFull = one.free_bytes !== null && one.free_bytes < 2 ** 30;
     return [
       one.name,
       one.lines === null ? maybe(one.written_bytes, bytes) : number(`${count(one.lines)} lines`),
       one.waiting_bytes === null ? number(`${count(one.waiting)} tasks`) : number(bytes(one.waiting_bytes)),
       one.dropped === null ? number("–") : warning(one.dropped), warning(one.failed), number(duration(one.slowest)),
-      one.free_bytes === null ? number("–") : [bytes(one.free_bytes), isFull ? "n bad" : "n"],
+      one.free_bytes === null ? number("–") : [bytes(one.free_bytes), one.is_nearly_full ? "n bad" : "n"],
     ];
   }));
 }

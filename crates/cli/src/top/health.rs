@@ -14,8 +14,6 @@ use super::overview::{Comparison, Listing, ListingRow, rate};
 const HOST_SHARE_MAX: f64 = 0.1;
 /// A write that takes longer says that a disk does not keep up.
 const SLOW_WRITE: Nanos = Nanos::from_ms(100);
-/// A spool folder with less free space is nearly full.
-const FREE_BYTES_MIN: u64 = 1 << 30;
 
 /// What the kernel says of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -217,7 +215,7 @@ impl Comparison<'_> {
         row.maybe(free, bytes);
         row.is_alarming = writes.are_slow()
             || before.is_some_and(|before| now.failed > before.failed)
-            || (free.is_some() && now.free_bytes < FREE_BYTES_MIN);
+            || now.is_nearly_full();
         row
     }
 

@@ -28,6 +28,16 @@ numbers! {
     }
 }
 
+/// A folder with less free space is nearly full.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+
+impl SpoolFigures {
+    /// Whether uploads may soon have no room; never where it is not known.
+    pub fn is_nearly_full(&self) -> bool {
+        self.size_bytes > 0 && self.free_bytes <= FREE_BYTES_MIN
+    }
+}
+
 impl SpoolStats {
     /// A write has ended, which took so long: the bytes that it wrote, `None` where it failed. From any thread.
     pub fn wrote(&self, bytes: Option<u64>, took: Nanos) {
