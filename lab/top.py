@@ -7,13 +7,14 @@ without it.
 The terminal is read all the time, as a real one is.
 
 Exit status 1: `top` took more than --at-most, its memory grew by more than --growth-at-most from the first
-quarter of the time to the last, or it wrote nothing in the last seconds.
+quarter of the time to the last, it wrote nothing in the last seconds, or the server received no request.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 import os
 import pty
 import select
@@ -66,6 +67,8 @@ class Watched:
     written: int = 0
     #: Bytes that it wrote in the last seconds.
     late: int = 0
+    #: Requests that the server received meanwhile.
+    received: int = 0
 
     def percent(self) -> float:
         """Of one processor."""
@@ -95,13 +98,15 @@ def run(options: argparse.Namespace) -> int:
                 before_s = _cpu_s(server.pid)
                 time.sleep(WARM_UP_S)
                 alone = (_cpu_s(server.pid) - before_s) / WARM_UP_S
+                received = _received(milepost, place)
                 watched = _watch(milepost, place, server.pid, options.seconds)
+                watched.received = _received(milepost, place) - received
             finally:
                 load.terminate()
                 load.wait()
             end(server)
     _show(options, watched, alone)
-    stood_still = watched.late == 0
+    stood_still = watched.late == 0 or watched.received == 0
     is_good = watched.percent() <= options.at_most and watched.growth() <= options.growth_at_most
     return int(not is_good or stood_still)
 
@@ -115,9 +120,17 @@ def _server(options: argparse.Namespace, milepost: str, place: Path, port: int) 
     config = place / "milepost.toml"
     config.write_text(
         f'app = "app:app"\nbind = "127.0.0.1:{port}"\ncontrol = "{place}/control"\nprocesses = 1\n'
-        f'access_log = "{place}/access.log"\n[static]\n{mounts}\n'
+        # An hour of it would be tens of gigabytes.
+        f'access_log = "{place}/access.log"\nlog_rotate_size = "64M"\nlog_keep = 2\n[static]\n{mounts}\n'
     )
     return Command(argv=[milepost, "serve", "--config", str(config)], output=place / "output", cwd=place)
+
+
+def _received(milepost: str, place: Path) -> int:
+    """Requests that the server has received so far."""
+    words = [milepost, "status", "--json", "--control", str(place / "control")]
+    answer = subprocess.run(words, capture_output=True, check=True, timeout=30)
+    return int(json.loads(answer.stdout)["totals"]["received"])
 
 
 def _load(options: argparse.Namespace, milepost: str, place: Path, port: int) -> subprocess.Popen[bytes]:
@@ -178,11 +191,14 @@ def _cpu_s(pid: int) -> float:
 
 def _show(options: argparse.Namespace, watched: Watched, alone: float) -> None:
     beside = watched.supervisor_s / watched.elapsed_s
-    print(f"{watched.elapsed_s:.0f} s, {options.routes} routes, {options.connections} connections under load")
+    load = f"{watched.received / watched.elapsed_s:.0f} requests/s over {options.connections} connections"
+    print(f"{watched.elapsed_s:.0f} s, {options.routes} routes, {load}")
     rate = watched.written / watched.elapsed_s
     print(f"top: {watched.percent():.2f} % of a processor, {rate:.0f} B/s written to the terminal")
     print(f"supervisor: {100 * alone:.2f} % without it, {100 * beside:.2f} % with it")
     shown = ", ".join(f"{at:.0f} s {size} KB" for at, size in watched.memory[:: max(1, SAMPLES // 8)])
     print(f"memory: {shown}; grown by {watched.growth()} KB")
+    if watched.received == 0:
+        print("the server received no request", file=sys.stderr)
     if watched.late == 0:
         print("the screen stood still at the end", file=sys.stderr)

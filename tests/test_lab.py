@@ -347,3 +347,13 @@ def test_a_figure_is_judged_by_the_median_of_ratios_and_a_count_by_the_worst() -
     page = report.markdown("Mine", ["machine"], [results], found, {})
     assert "| mine | lost of ours: at most 0 | 1.00 | 0.00-1.00 | **missed** |" in page
     assert "3, 1 disturbed" in page
+
+
+def test_what_top_takes_is_measured() -> None:
+    """Whether it keeps the bars is asked in an hour of it, not here."""
+    done = lab(
+        "top", "--milepost", str(COMMAND), "--seconds", "4", "--at-most", "100", "--growth-at-most", "65536"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^4 s, 20 routes, [1-9]\d* requests/s over 16 connections$", done.stdout, re.MULTILINE)
+    assert re.search(r"^top: \d+\.\d\d % of a processor, [1-9]\d* B/s", done.stdout, re.MULTILINE)
