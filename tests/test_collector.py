@@ -210,6 +210,7 @@ def test_a_proxy_and_what_is_behind_it_are_one_trace(
     at_upstream = outer["below"]["GET"]
     assert (outer["trace"], outer["parent"]) == (inner["trace"], "")
     assert inner["parent"] == at_upstream["id"]
+    assert at_upstream["http.response.status_code"] == 200
     assert at_upstream["http.request.method"] == "GET" and url.endswith(at_upstream["server.address"])
     assert outer["begin"] <= at_upstream["begin"] <= at_upstream["end"] <= outer["end"]
     assert inner["network.protocol.version"] == {"http1": "1.1", "http2": "2"}[protocol]

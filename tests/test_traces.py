@@ -292,8 +292,27 @@ def test_milepost_behind_milepost_is_one_trace(serve: Callable[..., Milepost], t
     assert at_upstream["kind"] == CLIENT
     assert (outer["trace"], outer["parent"]) == (inner["trace"], "")
     assert inner["parent"] == at_upstream["id"]
+    assert at_upstream["http.response.status_code"] == 200
     assert url.endswith(at_upstream["server.address"])
     assert outer["begin"] <= at_upstream["begin"] <= at_upstream["end"] <= outer["end"]
+
+
+def test_the_span_of_an_upstream_that_is_gone_says_why(
+    serve: Callable[..., Milepost], tmp_path: Path
+) -> None:
+    with socket.socket() as unused, Collector() as collector:
+        # Nobody listens there.
+        unused.bind(("127.0.0.1", 0))
+        gone = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        routes = tables("route", {"path": "/", "upstream": "back"})
+        routes += tables("upstream", {"name": "back", "servers": [gone]})
+        front = serve(toml=exporting(collector, routes))
+        with front.connect() as client:
+            assert client.ask("GET", "/").status == 502
+        (span,) = collector.requests(1)
+    at_upstream = span["below"]["GET"]
+    assert at_upstream["failed"] and "http.response.status_code" not in at_upstream
+    assert at_upstream["error.type"] == "the upstream cannot be reached"
 
 
 def test_only_a_share_is_recorded_and_what_fails_always(

@@ -12,6 +12,7 @@
 
 use std::num::NonZeroU32;
 
+use crate::text::digits::hex_digits;
 use crate::upstream_facts::{UPSTREAM_BYTES, UpstreamFacts};
 use crate::{
     AuthFacts, LoopFacts, Nanos, Phases, ResetBy, Stamp, StreamFacts, TraceContext, WebSocketFacts,
@@ -519,20 +520,12 @@ impl Fixed<'_> {
     }
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
 /// The id of exchange `id` of the process whose seed is `seed`: 16 hexadecimal digits.
 ///
 /// Different numbers of one process never share an id: every step of the mix can be undone. It is no
 /// secret: who knows the seed and an id knows the number.
 pub fn made_id(seed: u64, id: u64) -> [u8; 16] {
-    let mixed = made_number(seed, id).to_be_bytes();
-    let mut text = [0; 16];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(mixed) {
-        pair[0] = HEX[usize::from(byte >> 4)];
-        pair[1] = HEX[usize::from(byte & 15)];
-    }
-    text
+    hex_digits(made_number(seed, id))
 }
 
 /// The number whose digits [`made_id`] gives.

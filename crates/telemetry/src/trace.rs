@@ -3,6 +3,8 @@
 //!
 //! Takes bytes of headers and numbers, gives values and texts. Makes no random numbers.
 
+use crate::text::digits::hex_digits;
+
 /// Bytes of `traceparent` in version 00: `00-TRACE-SPAN-FLAGS`.
 pub const TRACEPARENT_BYTES: usize = 55;
 /// Bytes of a context in a record.
@@ -16,7 +18,6 @@ pub(crate) const AUTH_CHILD: u8 = 6;
 const SAMPLED: u8 = 1;
 /// The last seven bytes of the trace id are random (level 2).
 const RANDOM: u8 = 2;
-const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// The place of an exchange in a trace. Without one, all of it is zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -141,7 +142,7 @@ impl TraceContext {
         text[..2].copy_from_slice(b"00");
         text[3..35].copy_from_slice(&self.trace_id());
         text[36..52].copy_from_slice(span);
-        text[53..].copy_from_slice(&hex::<1, 2>([self.flags]));
+        text[53..].copy_from_slice(&hex_digits(self.flags.into())[14..]);
         text
     }
 
@@ -153,23 +154,27 @@ impl TraceContext {
 
     /// The id of the trace, 32 hexadecimal digits.
     pub fn trace_id(&self) -> [u8; 32] {
-        hex(self.trace)
+        let mut text = [0; 32];
+        let ([high, low], _) = self.numbers();
+        text[..16].copy_from_slice(&hex_digits(high));
+        text[16..].copy_from_slice(&hex_digits(low));
+        text
     }
 
     /// The id of the exchange's span, 16 hexadecimal digits.
     pub fn span_id(&self) -> [u8; 16] {
-        hex(self.span.to_be_bytes())
+        hex_digits(self.span)
     }
 
     /// The id of the span that has caused it; `None` for the first of a trace.
     pub fn parent_id(&self) -> Option<[u8; 16]> {
-        self.has_parent().then(|| hex(self.parent.to_be_bytes()))
+        self.has_parent().then(|| hex_digits(self.parent))
     }
 
     /// The id of the child span with this number, which no other span of the exchange has.
     pub fn child_id(&self, number: u8) -> [u8; 16] {
         let mixed = crate::record::mix(self.span ^ u64::from(number) << 56).max(1);
-        hex(mixed.to_be_bytes())
+        hex_digits(mixed)
     }
 
     /// The flags as OpenTelemetry's spans have them.
@@ -238,15 +243,6 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
         [high, low] => Some(digit(high)? << 4 | digit(low)?),
         _ => None,
     }
-}
-
-fn hex<const BYTES: usize, const DIGITS: usize>(bytes: [u8; BYTES]) -> [u8; DIGITS] {
-    let mut text = [0; DIGITS];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = HEX[usize::from(byte >> 4)];
-        pair[1] = HEX[usize::from(byte & 15)];
-    }
-    text
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub struct UpstreamFacts {
     pub attempts: u8,
     /// The last attempt used a connection that was there.
     pub reused: bool,
+    /// Status of the server's last response; 0 when none came.
+    pub status: u16,
     /// How long the last attempt waited for its connection, with its TLS handshake; zero where one was there.
     pub connect: Nanos,
     /// From the begin of the last attempt to the first byte of its response; zero where none came.
@@ -31,7 +33,7 @@ pub struct UpstreamPhases {
 }
 
 /// Bytes of the facts beside `attempts`, in a record that has any.
-pub(crate) const UPSTREAM_BYTES: usize = 4 * 8 + 2 + 1;
+pub(crate) const UPSTREAM_BYTES: usize = 4 * 8 + 2 + 2 + 1;
 
 const REUSED: u8 = 1;
 const OWN: u8 = 2;
@@ -50,15 +52,15 @@ impl UpstreamFacts {
         for (place, time) in bytes.chunks_exact_mut(8).zip(times) {
             place.copy_from_slice(&time.0.to_le_bytes());
         }
-        let [first, second] = self.server.to_le_bytes();
         let flags = (u8::from(self.reused) * REUSED) | (u8::from(self.own.is_some()) * OWN);
-        bytes[4 * 8..].copy_from_slice(&[first, second, flags]);
+        let [server, status] = [self.server, self.status].map(u16::to_le_bytes);
+        bytes[4 * 8..].copy_from_slice(&[server[0], server[1], status[0], status[1], flags]);
         bytes
     }
 
     /// What `to_bytes` has written.
     pub(crate) fn from_bytes(attempts: u8, bytes: &[u8; UPSTREAM_BYTES]) -> UpstreamFacts {
-        let [.., first, second, flags] = *bytes;
+        let [.., server, server_high, status, status_high, flags] = *bytes;
         let mut times = bytes.chunks_exact(8).map(|time| {
             Nanos(
                 time.iter()
@@ -73,9 +75,10 @@ impl UpstreamFacts {
             run: time(),
         };
         UpstreamFacts {
-            server: u16::from_le_bytes([first, second]),
+            server: u16::from_le_bytes([server, server_high]),
             attempts,
             reused: flags & REUSED != 0,
+            status: u16::from_le_bytes([status, status_high]),
             connect,
             ttfb,
             own: (flags & OWN != 0).then_some(own),
@@ -95,6 +98,7 @@ mod tests {
             server: 0x1234,
             attempts: 3,
             reused: false,
+            status: 0x5678,
             connect: Nanos(0x0102_0304_0506_0708),
             ttfb: Nanos(u64::MAX),
             own: Some(UpstreamPhases {

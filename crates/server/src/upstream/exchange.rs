@@ -13,7 +13,7 @@ use http::upstream::{
 };
 use http::{FieldLines, HeadView};
 use queueing::balancing::{LoadReport, Outcome, Progress, RetryCase, may_retry};
-use telemetry::{Nanos, Stamp, ToldLoad};
+use telemetry::{Nanos, Stamp, ToldLoad, UpstreamFacts};
 
 use super::DriverUpstream;
 use super::connection::UpstreamConnection;
@@ -93,7 +93,12 @@ impl UpstreamExchange<'_> {
         let mut attempts = 0_u8;
         loop {
             attempts = attempts.saturating_add(1);
-            self.assignment.exchange.record.upstream.attempts = attempts;
+            let facts = &mut self.assignment.exchange.record.upstream;
+            // What the try before has met is not true of this one, whose server is named when it begins.
+            *facts = UpstreamFacts {
+                attempts,
+                ..UpstreamFacts::default()
+            };
             let failed = match self.try_once(&body, uses_idle).await {
                 Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
@@ -335,6 +340,7 @@ impl UpstreamExchange<'_> {
     /// request. `head` has the spans of `response`.
     pub(super) fn note_response(&mut self, response: &UpstreamResponse, head: &[u8]) {
         self.status = response.status;
+        self.assignment.exchange.record.upstream.status = response.status;
         self.full = None;
         let settings = &self.own.group.settings;
         let Some(report) = response.load_report.filter(|_| settings.trusts_reports) else {

@@ -105,6 +105,8 @@ fn upstream() -> impl Strategy<Value = UpstreamFacts> {
             server,
             attempts,
             reused,
+            // No log has it.
+            status: 0,
             connect: Nanos(connect),
             ttfb: Nanos(ttfb),
             own: own.map(|(queue, run)| UpstreamPhases {

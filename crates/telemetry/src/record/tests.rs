@@ -100,6 +100,7 @@ mod records {
                 server: 25,
                 attempts: 255,
                 reused: true,
+                status: 30_000,
                 connect: Nanos(26),
                 ttfb: Nanos(27),
                 own: Some(UpstreamPhases {

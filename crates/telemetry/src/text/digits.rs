@@ -50,6 +50,26 @@ pub(crate) fn push_micros(out: &mut Vec<u8>, us: u64) {
     ]);
 }
 
+/// The 16 hexadecimal digits of a number, in lower case.
+pub(crate) fn hex_digits(value: u64) -> [u8; 16] {
+    let mut text = [0; 16];
+    text[..8].copy_from_slice(&hex_half((value >> 32) as u32));
+    text[8..].copy_from_slice(&hex_half(value as u32));
+    text
+}
+
+/// Eight digits at once: each in a byte of one word.
+fn hex_half(value: u32) -> [u8; 8] {
+    let value = u64::from(value);
+    let value = (value << 16 | value) & 0x0000_ffff_0000_ffff;
+    let value = (value << 8 | value) & 0x00ff_00ff_00ff_00ff;
+    let digits = (value << 4 | value) & 0x0f0f_0f0f_0f0f_0f0f;
+    // One in each byte whose digit is a letter: 6 more than it has a fifth bit.
+    let letters = ((digits + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
+    let text = digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'9' - 1);
+    text.to_be_bytes()
+}
+
 /// The last two digits of a number.
 #[inline]
 pub(crate) fn pair(value: u64) -> [u8; 2] {
@@ -91,6 +111,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn hexadecimal_digits_are_those_of_the_standard_library(value: u64, shift in 0..64_u32) {
+            let value = value >> shift;
+            let expect = format!("{value:016x}");
+            prop_assert_eq!(&hex_digits(value)[..], expect.as_bytes());
+        }
+
         #[test]
         fn agrees_with_the_standard_library(value in any::<u64>(), shift in 0..64u32) {
             let value = value >> shift;

@@ -9,7 +9,7 @@ use super::names::Known;
 use super::privacy::Privacy;
 use super::{Names, Style};
 use crate::trace::{AUTH_CHILD, UPSTREAM_CHILD};
-use crate::{AuthFailure, Ending, NO_POOL, Nanos, Record, TraceContext};
+use crate::{Ending, NO_POOL, Nanos, Record, TraceContext};
 
 /// Methods that the semantic conventions know.
 const METHODS: [&[u8]; 9] = [
@@ -225,7 +225,12 @@ fn upstream(record: &Record<'_>, names: &Known, out: &mut Vec<u8>, time: (u64, N
     }
     open.seconds("milepost.connect", facts.connect);
     open.seconds("milepost.ttfb", facts.ttfb);
-    open.close(b"");
+    // Where it has answered, the cause is another's: the client has left, say.
+    let failure = match facts.status {
+        0 => record.cause,
+        _ => b"",
+    };
+    open.answered(facts.status, failure);
 }
 
 /// The span of the question to the server of `forward_auth`, within the phase `receive`.
@@ -240,21 +245,7 @@ fn auth(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     if let Some(server) = facts.server() {
         open.escaped("server.address", names.server(server));
     }
-    let mut status = Vec::new();
-    if facts.status > 0 {
-        push_u64(&mut status, u64::from(facts.status));
-        open.number("http.response.status_code", u64::from(facts.status));
-    }
-    // Semantic conventions for HTTP clients: each status from 400 on is an error.
-    let error = match facts.failure {
-        AuthFailure::None if facts.status >= 400 => &status[..],
-        failure => failure.text().as_bytes(),
-    };
-    open.text("error.type", error);
-    open.close(match error {
-        [] => b"",
-        [..] => b",\"status\":{\"code\":2}",
-    });
+    open.answered(facts.status, facts.failure.text().as_bytes());
 }
 
 fn child(trace: &TraceContext, number: u8, kind: u64, (begin_ns, span): (u64, Nanos)) -> SpanPlace {
@@ -367,6 +358,25 @@ impl OpenSpan<'_> {
         let spans = record.phases.spans();
         self.seconds("milepost.gil", spans.gil);
         self.seconds("milepost.cpu", spans.cpu);
+    }
+
+    /// Ends the span of a client: with the status of its response, 0 when none came, and why there is no other.
+    fn answered(mut self, status: u16, failure: &[u8]) {
+        let mut text = Vec::new();
+        if status > 0 {
+            push_u64(&mut text, u64::from(status));
+            self.number("http.response.status_code", u64::from(status));
+        }
+        // Semantic conventions for HTTP clients: each status from 400 on is an error.
+        let error = match failure {
+            [] if status >= 400 => &text[..],
+            failure => failure,
+        };
+        self.text("error.type", error);
+        self.close(match error {
+            [] => b"",
+            [..] => b",\"status\":{\"code\":2}",
+        });
     }
 
     fn close(self, more: &[u8]) {

@@ -37,6 +37,7 @@ fn whole() -> Record<'static> {
         upstream: UpstreamFacts {
             server: 0,
             attempts: 3,
+            status: 503,
             connect: Nanos(250_000),
             ttfb: Nanos(1_250_000),
             ..UpstreamFacts::default()
@@ -202,6 +203,26 @@ fn phases_fill_the_time_of_the_request_one_behind_the_other() {
 }
 
 #[test]
+fn the_span_of_a_server_that_did_not_answer_has_the_cause() {
+    let record = Record {
+        upstream: UpstreamFacts {
+            attempts: 1,
+            ..UpstreamFacts::default()
+        },
+        cause: b"connect",
+        ..whole()
+    };
+    let spans = spans(&[record], Style::default());
+    let at_upstream = named(&spans, "GET");
+    assert_eq!(at_upstream["status"]["code"], 2);
+    let attributes = at_upstream["attributes"].as_array().expect("attributes");
+    let error = attributes.iter().find(|one| one["key"] == "error.type");
+    assert_eq!(error.expect("an error")["value"], text("connect"));
+    let is_status = |one: &&Value| one["key"] == "http.response.status_code";
+    assert!(!attributes.iter().any(|one| is_status(&one)));
+}
+
+#[test]
 fn other_servers_have_client_spans_with_the_ids_that_they_were_given() {
     let spans = spans(&[whole()], Style::default());
     let id = |header: [u8; 55]| String::from_utf8(header[36..52].to_vec()).expect("digits");
@@ -216,8 +237,11 @@ fn other_servers_have_client_spans_with_the_ids_that_they_were_given() {
             ("http.request.resend_count", number(2)),
             ("milepost.connect", seconds(0.000_25)),
             ("milepost.ttfb", seconds(0.001_25)),
+            ("http.response.status_code", number(503)),
+            ("error.type", text("503")),
         ],
     );
+    assert_eq!(at_upstream["status"]["code"], 2);
     let question = named(&spans, "forward_auth");
     assert_eq!(question["spanId"], id(context().auth_header()));
     assert_eq!(question["kind"], 3);
