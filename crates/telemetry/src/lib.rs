@@ -48,7 +48,7 @@ pub use text::{
     Field, Form, Names, Part, Place, SpanWriter, Style, Template, TemplateFault, Writer, json_text,
     push_time,
 };
-pub use time::{Nanos, Snapshot, Stamp, now};
+pub use time::{Nanos, Snapshot, Stamp, machine_now, now};
 pub use tls_record::TlsRecord;
 pub use trace::{Sampler, TRACEPARENT_BYTES, TraceContext, TraceParent};
 pub use upstream_facts::{UpstreamFacts, UpstreamPhases};

@@ -3,12 +3,15 @@
 //!
 //! Takes bytes of headers and numbers, gives values and texts. Makes no random numbers.
 
-use crate::text::digits::hex_digits;
+use crate::text::digits::{hex_digits, put};
 
 /// Bytes of `traceparent` in version 00: `00-TRACE-SPAN-FLAGS`.
 pub const TRACEPARENT_BYTES: usize = 55;
 /// Bytes of a context in a record.
 pub(crate) const CONTEXT_BYTES: usize = 16 + 8 + 8 + 1;
+
+/// Bytes of ` trace_id=TRACE span_id=SPAN`.
+const LOG_FIELDS_BYTES: usize = 10 + 32 + 9 + 16;
 
 /// The number of the child span of a request at its upstream.
 pub(crate) const UPSTREAM_CHILD: u8 = 5;
@@ -138,11 +141,13 @@ impl TraceContext {
     }
 
     fn header_of(&self, span: &[u8; 16]) -> [u8; TRACEPARENT_BYTES] {
-        let mut text = [b'-'; TRACEPARENT_BYTES];
-        text[..2].copy_from_slice(b"00");
-        text[3..35].copy_from_slice(&self.trace_id());
-        text[36..52].copy_from_slice(span);
-        text[53..].copy_from_slice(&hex_digits(self.flags.into())[14..]);
+        let ([high, low], _) = self.numbers();
+        let mut text = *b"00-                                -                -00";
+        put(&mut text[3..], hex_digits(high));
+        put(&mut text[19..], hex_digits(low));
+        put(&mut text[36..], *span);
+        // Of the flags that are known, none is in the first digit.
+        text[54] += self.flags;
         text
     }
 
@@ -152,12 +157,23 @@ impl TraceContext {
         ([(trace >> 64) as u64, trace as u64], self.span)
     }
 
+    /// The ids of the trace and of the exchange's span, as a line of a log has them.
+    pub(crate) fn log_fields(&self) -> [u8; LOG_FIELDS_BYTES] {
+        let ([high, low], span) = self.numbers();
+        let mut text = *b" trace_id=                                 span_id=                ";
+        put(&mut text[10..], hex_digits(high));
+        put(&mut text[26..], hex_digits(low));
+        put(&mut text[51..], hex_digits(span));
+        text
+    }
+
     /// The id of the trace, 32 hexadecimal digits.
+    #[inline]
     pub fn trace_id(&self) -> [u8; 32] {
         let mut text = [0; 32];
         let ([high, low], _) = self.numbers();
-        text[..16].copy_from_slice(&hex_digits(high));
-        text[16..].copy_from_slice(&hex_digits(low));
+        put(&mut text, hex_digits(high));
+        put(&mut text[16..], hex_digits(low));
         text
     }
 
@@ -184,9 +200,9 @@ impl TraceContext {
 
     pub(crate) fn to_bytes(self) -> [u8; CONTEXT_BYTES] {
         let mut bytes = [0; CONTEXT_BYTES];
-        bytes[..16].copy_from_slice(&self.trace);
-        bytes[16..24].copy_from_slice(&self.parent.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.span.to_le_bytes());
+        put(&mut bytes, self.trace);
+        put(&mut bytes[16..], self.parent.to_le_bytes());
+        put(&mut bytes[24..], self.span.to_le_bytes());
         bytes[32] = self.flags;
         bytes
     }
@@ -204,7 +220,7 @@ impl TraceContext {
             trace: *trace,
             parent: u64::from_le_bytes(*parent),
             span: u64::from_le_bytes(*span),
-            flags,
+            flags: flags & (SAMPLED | RANDOM),
         })
     }
 }

@@ -392,7 +392,16 @@ pub(super) const CRATES: [CrateRule; 20] = [
         name: "telemetry",
         package: "milepost-telemetry",
         ours: &[],
-        others: Others::Only(&["ipnet", "jiff", "memchr", "serde", "serde_json", "strsim"]),
+        // rustix for the clock alone.
+        others: Others::Only(&[
+            "ipnet",
+            "jiff",
+            "memchr",
+            "rustix",
+            "serde",
+            "serde_json",
+            "strsim",
+        ]),
         forbids: "telemetry knows no I/O, no threads and no other crate of ours",
     },
     CrateRule {

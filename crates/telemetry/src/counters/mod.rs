@@ -446,9 +446,3 @@ impl RouteCounters<'_> {
         }
     }
 }
-
-/// Lets others have the processor of this thread. What is made of all counters takes milliseconds, and a driver that
-/// wakes on this processor would wait for its slice to end otherwise.
-fn give_way() {
-    std::thread::yield_now();
-}

@@ -306,10 +306,14 @@ impl RunningRow {
 /// Writes as much of a text as there is room for; gives how many bytes.
 fn write(into: &[AtomicU64], text: &[u8]) -> u32 {
     let text = &text[..text.len().min(into.len() * WORD_BYTES)];
-    for (word, piece) in into.iter().zip(text.chunks(WORD_BYTES)) {
-        let mut bytes = [0; WORD_BYTES];
-        bytes[..piece.len()].copy_from_slice(piece);
-        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    let (whole, rest) = text.as_chunks::<WORD_BYTES>();
+    for (word, bytes) in into.iter().zip(whole) {
+        word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+    }
+    if let (Some(word), [_, ..]) = (into.get(whole.len()), rest) {
+        let bytes = rest.iter().rev();
+        let last = bytes.fold(0, |number, byte| number << 8 | u64::from(*byte));
+        word.store(last, Ordering::Relaxed);
     }
     text.len() as u32
 }

@@ -14,9 +14,6 @@ use super::{
 /// The name of all routes together that have no label of their own.
 pub const OTHER_ROUTES: &str = "other";
 
-/// Routes that are added before whoever waits for the processor gets it: some 20 us.
-const ROUTES_AT_ONCE: usize = 16;
-
 /// Sums over processes, of which some may have ended.
 #[derive(Debug, Default)]
 pub struct StatsSum {
@@ -85,9 +82,6 @@ impl StatsSum {
 
     /// Adds what the route with this number and name of a process has counted.
     pub fn add_route(&mut self, index: usize, name: &str, counters: RouteCounters<'_>) {
-        if index % ROUTES_AT_ONCE == ROUTES_AT_ONCE - 1 {
-            super::give_way();
-        }
         self.route(index, name).add_counted(counters);
     }
 

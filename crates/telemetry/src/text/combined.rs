@@ -78,10 +78,7 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     out.extend_from_slice(b" at=");
     push_seconds(out, record.wall_arrived_ns / 1_000);
     if record.trace.is_known() {
-        out.extend_from_slice(b" trace_id=");
-        out.extend_from_slice(&record.trace.trace_id());
-        out.extend_from_slice(b" span_id=");
-        out.extend_from_slice(&record.trace.span_id());
+        out.extend_from_slice(&record.trace.log_fields());
     }
 }
 

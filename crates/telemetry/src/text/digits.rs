@@ -18,7 +18,7 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, value: u64) {
     while rest >= 10 {
         at -= 2;
         // Two digits at a time: half of the divisions.
-        text[at..at + 2].copy_from_slice(&pair(rest % 100));
+        [text[at], text[at + 1]] = pair(rest % 100);
         rest /= 100;
     }
     if rest > 0 {
@@ -30,8 +30,22 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, value: u64) {
 
 /// Appends microseconds as seconds: `0.000123`.
 pub(crate) fn push_seconds(out: &mut Vec<u8>, us: u64) {
-    push_u64(out, us / 1_000_000);
-    push_micros(out, us % 1_000_000);
+    let secs = us / 1_000_000;
+    if secs >= 10 {
+        push_u64(out, secs / 10);
+    }
+    let (first, second, third) = micros(us % 1_000_000);
+    // In one piece: a line has a dozen of them.
+    out.extend_from_slice(&[
+        b'0' + (secs % 10) as u8,
+        b'.',
+        first[0],
+        first[1],
+        second[0],
+        second[1],
+        third[0],
+        third[1],
+    ]);
 }
 
 /// Appends thousandths of a unit: 4000 as `4.000`.
@@ -44,30 +58,41 @@ pub(crate) fn push_thousandths(out: &mut Vec<u8>, thousandths: u64) {
 
 /// Appends a point and six digits; `us` is below one million.
 pub(crate) fn push_micros(out: &mut Vec<u8>, us: u64) {
-    let (first, second, third) = (pair(us / 10_000), pair(us / 100), pair(us));
+    let (first, second, third) = micros(us);
     out.extend_from_slice(&[
         b'.', first[0], first[1], second[0], second[1], third[0], third[1],
     ]);
 }
 
-/// The 16 hexadecimal digits of a number, in lower case.
-pub(crate) fn hex_digits(value: u64) -> [u8; 16] {
-    let mut text = [0; 16];
-    text[..8].copy_from_slice(&hex_half((value >> 32) as u32));
-    text[8..].copy_from_slice(&hex_half(value as u32));
-    text
+/// The six digits of a number below one million.
+#[inline]
+fn micros(us: u64) -> ([u8; 2], [u8; 2], [u8; 2]) {
+    (pair(us / 10_000), pair(us / 100), pair(us))
 }
 
-/// Eight digits at once: each in a byte of one word.
-fn hex_half(value: u32) -> [u8; 8] {
+/// The 16 hexadecimal digits of a number, in lower case.
+#[inline]
+pub(crate) fn hex_digits(value: u64) -> [u8; 16] {
+    let (high, low) = (hex_half((value >> 32) as u32), hex_half(value as u32));
+    (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+}
+
+/// Eight digits at once: each in a byte of one word, the first in the highest.
+#[inline]
+fn hex_half(value: u32) -> u64 {
     let value = u64::from(value);
     let value = (value << 16 | value) & 0x0000_ffff_0000_ffff;
     let value = (value << 8 | value) & 0x00ff_00ff_00ff_00ff;
     let digits = (value << 4 | value) & 0x0f0f_0f0f_0f0f_0f0f;
     // One in each byte whose digit is a letter: 6 more than it has a fifth bit.
     let letters = ((digits + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
-    let text = digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'9' - 1);
-    text.to_be_bytes()
+    digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'9' - 1)
+}
+
+/// Places bytes at the front of others, by a store: a copy of a slice is a call.
+#[inline]
+pub(crate) fn put<const LEN: usize>(place: &mut [u8], bytes: [u8; LEN]) {
+    *place.first_chunk_mut().expect("there is room for them") = bytes;
 }
 
 /// The last two digits of a number.
