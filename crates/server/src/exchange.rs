@@ -9,6 +9,7 @@ pub use ::tls::HandshakeFacts;
 pub use body_stream::{BodyEnd, BodyStream, StreamPiece};
 pub use tls_facts::TlsFacts;
 
+pub(crate) mod admitted;
 mod body_stream;
 mod observer;
 pub(crate) mod ownership;

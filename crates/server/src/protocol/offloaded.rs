@@ -23,6 +23,7 @@ use crate::exchange;
 use crate::exchange::BodyEnd;
 use crate::exchange::Exchange;
 use crate::exchange::ExchangeRecord;
+use crate::exchange::admitted::AdmittedRecord;
 use crate::exchange::ownership::{ResponseStarted, Returned, WakePolicy};
 use crate::exchange::stream;
 use crate::exchange::stream::After;
@@ -46,7 +47,7 @@ pub(crate) struct Offloaded<'a> {
     connection: &'a Connection,
     pub(crate) stream: &'a Arc<StreamShared>,
     pub(crate) head: Arc<RequestHead>,
-    pub(crate) record: ExchangeRecord,
+    pub(crate) admitted: AdmittedRecord,
     /// How long the application may take.
     timeout: Option<Nanos>,
 }
@@ -87,7 +88,7 @@ impl<'a> Offloaded<'a> {
             connection,
             stream,
             head: Arc::clone(&exchange.head),
-            record: exchange.record,
+            admitted: AdmittedRecord::new(&exchange.record),
             timeout: connection
                 .driver
                 .shared
@@ -96,14 +97,18 @@ impl<'a> Offloaded<'a> {
         })
     }
 
-    /// Hands the exchange to its worker.
-    pub(crate) async fn hand_over(&self, job: Job, wake: WakePolicy) {
-        poll_fn(|context| {
-            // Before the exchange is anywhere where a worker may take it: its first step must find the stream its own.
+    /// Lets a worker write to the stream: before the exchange is anywhere where one may take it, because the worker's
+    /// first step must find the stream its own. Without the exchange, which the task would have room for as long as it
+    /// lives.
+    pub(crate) fn hand_off(&self, wake: WakePolicy) -> impl Future<Output = ()> {
+        poll_fn(move |context| {
             self.stream.ownership.hand_off(wake, context);
             Poll::Ready(())
         })
-        .await;
+    }
+
+    /// Hands the exchange to its worker, behind `hand_off`.
+    pub(crate) fn hand_over(&self, job: Job) {
         self.connection.driver.hand_over(job);
     }
 
@@ -225,7 +230,7 @@ impl<'a> Offloaded<'a> {
     ) -> impl Future<Output = Result<Returned, (Stop, ResponseStarted)>> {
         // A look after a while: when the response is out by then, the connection is idle and is to be watched
         // as such.
-        let queued = self.record.phases.queued;
+        let queued = self.admitted.queued;
         let look = queued.plus(LOOK).plus(LOOK);
         self.connection
             .now_doing(Doing::Away, look.min(self.due(queued)));
@@ -285,7 +290,7 @@ impl<'a> Offloaded<'a> {
     /// wait of its own. `None`: there is more to do.
     fn send_finished(&self) -> Option<Then> {
         let transport = &self.connection.transport;
-        if !self.connection.sends_at_once(self.record.route) {
+        if !self.connection.sends_at_once(self.admitted.route) {
             return None;
         }
         let mut pending = self.stream.pending();
@@ -323,7 +328,8 @@ impl<'a> Offloaded<'a> {
             let start = pending.start();
             (start.sent_before, start.rate)
         };
-        let mut sender = ResponseSender::new(self.connection, self.stream, self.record.route, rate);
+        let mut sender =
+            ResponseSender::new(self.connection, self.stream, self.admitted.route, rate);
         let sent = self.send_parts(&mut sender).await;
         let sent_bytes = sent_before + sender.monitor.sent;
         // Before the exchange ends: what is left of the connection's bandwidth is for its next response.
@@ -436,7 +442,7 @@ impl<'a> Offloaded<'a> {
             if why == stream::MEMORY_FULL {
                 driver.stats().timed_out(Timeout::Memory);
             }
-            let name = exchange::name(self.record.id, self.head.view());
+            let name = exchange::name(self.admitted.id, self.head.view());
             let text = format!("{name}: the response was cut: {why}");
             driver.shared.log.error(Level::Warning, &text);
         }
@@ -482,9 +488,20 @@ impl<'a> Offloaded<'a> {
 
     /// Ends an exchange that its worker still has: with `None` its response is out, and only the stream ends.
     pub(crate) fn end(&self, stop: Option<Stop>, sent_bytes: u64) {
+        self.end_with(stop, sent_bytes, |_| {});
+    }
+
+    /// As `end`; `complete` adds to the record what its protocol knows.
+    pub(crate) fn end_with(
+        &self,
+        stop: Option<Stop>,
+        sent_bytes: u64,
+        complete: impl FnOnce(&mut ExchangeRecord),
+    ) {
         self.stream.client_left();
         let now = telemetry::now();
         let mut record = self.record_at(now);
+        complete(&mut record);
         record.end_at(now);
         record.sent_bytes = sent_bytes;
         // Of a response that has not started, the stream has the numbers of an earlier one.
@@ -535,12 +552,12 @@ impl<'a> Offloaded<'a> {
     fn started(&self) -> Option<Stamp> {
         let started = self.stream.started_at();
         // Until one has, a stream that is used again has the stamp of its last exchange.
-        (started >= self.record.phases.queued).then_some(started)
+        (started >= self.admitted.queued).then_some(started)
     }
 
     /// The record with the worker that took the exchange, and when. One that no worker has taken waited until now.
     fn record_at(&self, now: Stamp) -> ExchangeRecord {
-        let mut record = self.record;
+        let mut record = self.admitted.record();
         let started = self.started();
         record.phases.started = started.unwrap_or(now);
         record.phases.worker = started.and_then(|_| self.stream.worker());

@@ -543,14 +543,16 @@ impl<'a> UpgradedConnection<'a> {
             Err(stop) => stop,
         };
         let memory = &self.connection.driver.shared.replies_memory;
-        self.session.complete(&mut self.offloaded.record);
         match self.offloaded.take_over(stop) {
             Ok(mut finished) => {
                 self.session.complete(&mut finished.exchange.record);
                 finished.exchange.record.end_as(stop.ending, stop.cause);
                 self.connection.end_exchange(finished.exchange, sent_bytes);
             }
-            Err(stop) => self.offloaded.end(Some(stop), sent_bytes),
+            Err(stop) => {
+                let complete = |record: &mut _| self.session.complete(record);
+                self.offloaded.end_with(Some(stop), sent_bytes, complete);
+            }
         }
         let stream = self.offloaded.stream;
         stream.abandon(crate::exchange::stream::CLIENT_GONE, memory);

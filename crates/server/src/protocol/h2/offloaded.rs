@@ -31,7 +31,7 @@ impl StreamTask {
         let connection = &mux.connection;
         // Nothing runs for a client that has reset its request.
         if self.slot.is_reset() {
-            self.note_reset(&mut exchange.record);
+            self.note_reset(&mut exchange.record.stream);
             return connection.end_unanswered((&*exchange).into(), Ending::PeerGone);
         }
         let place = match self.place().await {
@@ -46,11 +46,11 @@ impl StreamTask {
             Ok(offloaded) => offloaded,
             Err(refusal) => return self.refuse((&*exchange).into(), refusal).await,
         };
-        let job = Job {
+        offloaded.hand_off(WakePolicy::Return).await;
+        offloaded.hand_over(Job {
             exchange,
             to: destination(Some(Arc::clone(&shared))),
-        };
-        offloaded.hand_over(job, WakePolicy::Return).await;
+        });
         match self.returned(&offloaded).await {
             Ok(Returned::Queued) => {
                 drop(place);
@@ -109,7 +109,7 @@ impl StreamTask {
     }
 
     fn end_offloaded(&self, offloaded: &mut Offloaded<'_>, stop: Option<Stop>, sent_bytes: u64) {
-        self.note_reset(&mut offloaded.record);
+        self.note_reset(&mut offloaded.admitted.stream);
         offloaded.end(stop, sent_bytes);
     }
 
@@ -184,7 +184,7 @@ impl StreamTask {
             Some(head) => {
                 let is_head = offloaded.head.view().is_head();
                 let is_bodiless = fields::is_bodiless(&head, is_head);
-                let sending = self.send_head(&head, offloaded.record.route, rate, is_bodiless);
+                let sending = self.send_head(&head, offloaded.admitted.route, rate, is_bodiless);
                 sending.map(|sending| (sending, is_bodiless))
             }
             None => Err(Stop::cut("a response without a head")),
@@ -342,15 +342,15 @@ impl StreamTask {
             };
         }
         if let Some(sending) = sending {
-            sending.note_blocked(&mut offloaded.record);
+            sending.note_blocked(&mut offloaded.admitted.stream);
         }
         offloaded.abandon();
         self.stop(stop, reason_of(stop));
         match self.finished(offloaded).await {
             Ok(Finished { mut exchange, .. }) => {
                 exchange.record.end_as(stop.ending, stop.cause);
-                exchange.record.stream = offloaded.record.stream;
-                self.note_reset(&mut exchange.record);
+                exchange.record.stream = offloaded.admitted.stream;
+                self.note_reset(&mut exchange.record.stream);
                 self.mux.connection.end_exchange(exchange, sent_bytes);
             }
             Err(stop) => self.end_offloaded(offloaded, Some(stop), sent_bytes),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use h2::{Reason, SendStream};
 use http::{FieldLines, RequestHead};
 use queueing::Pace;
-use telemetry::{Ending, Nanos, Stamp};
+use telemetry::{Ending, Nanos, Stamp, StreamFacts};
 
 use super::fields;
 use super::mux::{BlockedTimes, EndedHead, StreamEnding, TURN_BYTES};
@@ -75,8 +75,8 @@ impl StreamSender {
     /// The crate has all of the response, or will not get more: its exchange ends as soon as the kernel has it.
     pub(super) fn end(&self, task: &mut StreamTask, mut record: ExchangeRecord, head: EndedHead) {
         record.sent_bytes = self.sent;
-        self.note_blocked(&mut record);
-        task.note_reset(&mut record);
+        self.note_blocked(&mut record.stream);
+        task.note_reset(&mut record.stream);
         task.mux.end_when_sent(StreamEnding {
             record,
             head,
@@ -86,9 +86,9 @@ impl StreamSender {
     }
 
     /// Notes in a record what has blocked the response.
-    pub(super) fn note_blocked(&self, record: &mut ExchangeRecord) {
-        record.stream.blocked_stream = self.blocked.stream;
-        record.stream.blocked_connection = self.blocked.connection;
+    pub(super) fn note_blocked(&self, facts: &mut StreamFacts) {
+        facts.blocked_stream = self.blocked.stream;
+        facts.blocked_connection = self.blocked.connection;
     }
 
     /// Gives the crate the end of the stream.
@@ -330,9 +330,8 @@ impl StreamTask {
     }
 
     /// Notes in a record who has reset the stream.
-    pub(super) fn note_reset(&self, record: &mut ExchangeRecord) {
-        let (by, code) = self.slot.reset();
-        (record.stream.reset_by, record.stream.reset_code) = (by, code);
+    pub(super) fn note_reset(&self, facts: &mut StreamFacts) {
+        (facts.reset_by, facts.reset_code) = self.slot.reset();
     }
 
     /// Gives the crate a piece, for which there is capacity.

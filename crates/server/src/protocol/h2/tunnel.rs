@@ -64,8 +64,8 @@ impl StreamTask {
         let record = &mut exchange.record;
         let stop = Stop::new(record.ending, record.cause);
         self.stop(stop, Reason::CANCEL);
-        sending.note_blocked(record);
-        self.note_reset(record);
+        sending.note_blocked(&mut record.stream);
+        self.note_reset(&mut record.stream);
         self.mux.connection.end_exchange(exchange, sent_bytes);
     }
 }

@@ -35,7 +35,7 @@ impl StreamTask {
         channel: Arc<WebSocketChannel>,
     ) {
         let head = offloaded.stream.pending().start().head.take();
-        let route = offloaded.record.route;
+        let route = offloaded.admitted.route;
         let sending = head.and_then(|head| self.send_head(&head, route, None, false).ok());
         let Some(sending) = sending else {
             // The stream is gone; the application hears of it, and the exchange ends with it.
@@ -193,7 +193,7 @@ impl StreamTask {
         self.mux.forgo_turn(&self.slot);
         if let Some(Finished { mut exchange, .. }) = ended {
             session.complete(&mut exchange.record);
-            exchange.record.stream = offloaded.record.stream;
+            exchange.record.stream = offloaded.admitted.stream;
             if session.is_lost() {
                 self.stop(Woken::End.stop(), Reason::CANCEL);
             } else if upgraded.sending.send_end().is_ok() {
@@ -205,7 +205,6 @@ impl StreamTask {
                 .end(self, record, EndedHead::Exchange(exchange));
         }
         let stop = Woken::Cut.stop();
-        session.complete(&mut offloaded.record);
         self.stop(stop, Reason::CANCEL);
         let sent_bytes = session.total_sent_bytes();
         match offloaded.take_over(stop) {
@@ -215,7 +214,9 @@ impl StreamTask {
                 let exchange = finished.exchange;
                 self.mux.connection.end_exchange(exchange, sent_bytes);
             }
-            Err(stop) => offloaded.end(Some(stop), sent_bytes),
+            Err(stop) => {
+                offloaded.end_with(Some(stop), sent_bytes, |record| session.complete(record));
+            }
         }
         let memory = &self.driver.shared.replies_memory;
         offloaded.stream.abandon(CLIENT_GONE, memory);
