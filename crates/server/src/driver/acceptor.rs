@@ -181,7 +181,7 @@ impl<S: AsFd> Acceptor<S> {
         peer: Option<SocketAddr>,
         mut permit: ConnectionPermit,
     ) -> Option<AcceptedConnection> {
-        permit.accepted_by = self.driver;
+        permit.is_counted = self.driver.is_some();
         // Before the client's limit: what is refused was accepted all the same.
         if let Some(driver) = self.driver {
             self.shared.stats.drivers[driver].accepted.add();

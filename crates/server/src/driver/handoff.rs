@@ -56,10 +56,10 @@ impl Opened {
 /// dropped.
 pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
-    /// The driver that has accepted it and counted that; none where the shared acceptor has.
-    pub(super) accepted_by: Option<usize>,
-    /// The driver that serves it; `None` before one is chosen.
-    driver: Option<usize>,
+    /// A driver has accepted it and counted that, and not the shared acceptor.
+    pub(super) is_counted: bool,
+    /// Index of the driver that serves it; `None` before one is chosen.
+    driver: Option<u16>,
     /// Its permit of the client's limit, where there is one.
     client: Option<Permit>,
 }
@@ -81,7 +81,7 @@ impl ConnectionPermit {
         let before = shared.connections.fetch_add(1, Ordering::Relaxed);
         let permit = Self {
             shared: Arc::clone(shared),
-            accepted_by: None,
+            is_counted: false,
             driver: None,
             client: None,
         };
@@ -110,7 +110,7 @@ impl ConnectionPermit {
             let raised = open.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
             if raised.is_ok() {
                 self.leave_driver();
-                self.driver = Some(driver);
+                self.set_driver(driver);
                 return driver;
             }
         }
@@ -126,13 +126,18 @@ impl ConnectionPermit {
         // driver for an empty one.
         stats.open.fetch_add(1, Ordering::Relaxed);
         self.leave_driver();
-        self.driver = Some(driver);
+        self.set_driver(driver);
+    }
+
+    fn set_driver(&mut self, driver: usize) {
+        // As narrow as the index of a driver: each open connection holds it.
+        self.driver = Some(driver as u16);
     }
 
     fn leave_driver(&mut self) {
         // Taken, so that a permit that moves on and is dropped is counted out once.
         if let Some(driver) = self.driver.take() {
-            let stats = &self.shared.stats.drivers[driver];
+            let stats = &self.shared.stats.drivers[usize::from(driver)];
             one_less(stats.open.fetch_sub(1, Ordering::Relaxed) as usize);
         }
     }
@@ -214,9 +219,9 @@ impl Driver {
 
     /// Serves a connection that another thread has given to this driver.
     pub(super) fn take_over(self: &Rc<Self>, new: AcceptedConnection) {
-        match new.opened.permit.accepted_by {
-            Some(_) => self.stats().balanced_in.add(),
-            None => self.stats().accepted.add(),
+        match new.opened.permit.is_counted {
+            true => self.stats().balanced_in.add(),
+            false => self.stats().accepted.add(),
         }
         self.open(new);
     }

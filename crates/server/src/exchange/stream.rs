@@ -72,8 +72,6 @@ pub(crate) struct PendingResponse {
     abandoned: Option<&'static str>,
     /// The driver has logged the exchange already.
     revoked: bool,
-    /// The observer is to hear when no more bytes are unsent.
-    awaited_bytes: Option<u64>,
     /// A worker waits for room.
     has_waiter: bool,
 }
@@ -97,6 +95,8 @@ pub(crate) struct PendingStart {
     pub(crate) websocket: Option<Arc<WebSocketChannel>>,
     /// The response changes the protocol: the driver has the exchange from here on.
     pub(crate) tunnel: Option<Box<Tunnel>>,
+    /// The observer is to hear when no more bytes than these are unsent.
+    awaited_bytes: Option<u64>,
 }
 
 /// An exchange whose response is complete but not yet sent.
@@ -245,7 +245,11 @@ impl StreamShared {
     pub(crate) fn has_room(&self, bytes_max: u64) -> bool {
         let mut pending = self.pending();
         let is_full = pending.abandoned.is_none() && pending.unsent_bytes() > bytes_max;
-        pending.awaited_bytes = is_full.then_some(bytes_max);
+        if is_full {
+            pending.start().awaited_bytes = Some(bytes_max);
+        } else if let Some(start) = &mut pending.start {
+            start.awaited_bytes = None;
+        }
         !is_full
     }
 
@@ -375,11 +379,9 @@ impl PendingResponse {
     /// Whether there is room for which the observer waits; it hears of it once.
     fn takes_awaited(&mut self) -> bool {
         let unsent_bytes = self.unsent_bytes();
-        let has_room = self.awaited_bytes.is_some_and(|most| unsent_bytes <= most);
-        if has_room {
-            self.awaited_bytes = None;
-        }
-        has_room
+        let awaited = self.start.as_mut().map(|start| &mut start.awaited_bytes);
+        let reached = awaited.and_then(|awaited| awaited.take_if(|most| unsent_bytes <= *most));
+        reached.is_some()
     }
 
     /// Why nothing more is sent, if that is so.
