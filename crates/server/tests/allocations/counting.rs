@@ -1,6 +1,6 @@
 //! The system's allocator, counting what all threads ask of it but those that declare themselves clients.
 //!
-//! Takes nothing for its own: a flag of a thread without a destructor, and four atomics.
+//! Takes nothing for its own: a flag of a thread without a destructor, and five atomics.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,6 +14,7 @@ thread_local! {
 static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
+static FREED_BYTES: AtomicU64 = AtomicU64::new(0);
 static LARGEST_BYTES: AtomicU64 = AtomicU64::new(0);
 
 pub(super) struct Counting;
@@ -23,6 +24,8 @@ pub(super) struct Counting;
 pub(super) struct Counted {
     pub(super) allocations: u64,
     pub(super) bytes: u64,
+    /// Of blocks that were given back.
+    pub(super) freed_bytes: u64,
     /// Of the largest block.
     pub(super) largest_bytes: u64,
 }
@@ -35,7 +38,7 @@ pub(super) fn exclude_this_thread() {
 /// What the server's threads allocate while `work` runs, which the calling thread is excluded from.
 pub(super) fn while_running(work: impl FnOnce()) -> Counted {
     exclude_this_thread();
-    for counter in [&ALLOCATIONS, &BYTES, &LARGEST_BYTES] {
+    for counter in [&ALLOCATIONS, &BYTES, &FREED_BYTES, &LARGEST_BYTES] {
         counter.store(0, Ordering::SeqCst);
     }
     IS_COUNTING.store(true, Ordering::SeqCst);
@@ -44,16 +47,27 @@ pub(super) fn while_running(work: impl FnOnce()) -> Counted {
     Counted {
         allocations: ALLOCATIONS.load(Ordering::SeqCst),
         bytes: BYTES.load(Ordering::SeqCst),
+        freed_bytes: FREED_BYTES.load(Ordering::SeqCst),
         largest_bytes: LARGEST_BYTES.load(Ordering::SeqCst),
     }
 }
 
-fn count(bytes: usize) {
+fn is_counted() -> bool {
     // A thread that ends has no flag any more; such threads are none of a request.
-    if IS_COUNTING.load(Ordering::Relaxed) && !IS_CLIENT.try_with(Cell::get).unwrap_or(true) {
+    IS_COUNTING.load(Ordering::Relaxed) && !IS_CLIENT.try_with(Cell::get).unwrap_or(true)
+}
+
+fn count(bytes: usize) {
+    if is_counted() {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
         LARGEST_BYTES.fetch_max(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+fn count_freed(bytes: usize) {
+    if is_counted() {
+        FREED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -73,11 +87,13 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         count(bytes);
+        count_freed(layout.size());
         // SAFETY: `block` is the system allocator's, as all blocks are.
         unsafe { System.realloc(block, layout, bytes) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count_freed(layout.size());
         // SAFETY: as above.
         unsafe { System.dealloc(block, layout) }
     }

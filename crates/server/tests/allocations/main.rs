@@ -37,6 +37,9 @@ const FLUSH: Nanos = Nanos(600_000_000_000);
 const FREE_ALLOCATIONS: u64 = REQUESTS / 5;
 const FREE_BYTES: u64 = 4 << 20;
 
+/// Idle connections at once.
+const CONNECTIONS: u64 = 200;
+
 /// What one request may take.
 struct Bound {
     allocations: u64,
@@ -152,6 +155,34 @@ fn a_larger_cached_file_is_not_copied() {
 #[test]
 fn a_handler_takes_four_allocations() {
     check_handler(1 << 10, &OF_A_HANDLER);
+}
+
+/// One that has had a file.
+#[test]
+fn an_idle_connection_holds_1500_bytes() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    counting::exclude_this_thread();
+    let (mut config, dir) = support::config();
+    std::fs::write(dir.path().join("file.txt"), [b'x'; 1 << 10]).unwrap();
+    config.logs.flush = FLUSH;
+    support::mount(&mut config, dir.path().to_owned());
+    let running = support::run(config, dir, None);
+    let request = "GET /f/file.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+    let hold = |len: u64| {
+        let mut held: Vec<_> = (0..len).map(|_| running.connect()).collect();
+        for stream in &mut held {
+            first_reply_bytes(stream, request, 1 << 10);
+        }
+        held
+    };
+    // The table of connections has room for as many again when it grows.
+    let _before = hold(300);
+    let mut held = Vec::new();
+    let counted = counting::while_running(|| held = hold(CONNECTIONS));
+    let held_bytes = counted.bytes - counted.freed_bytes;
+    println!("{} bytes a connection", held_bytes / CONNECTIONS);
+    assert!(held_bytes <= 1_500 * CONNECTIONS, "{counted:?}");
+    running.stop();
 }
 
 /// The socket takes this one as a whole.
