@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from raw import request
-from serving import Milepost, tables, until
+from serving import LOOPS, Milepost, tables, until
 
 # Streams until it is told to end, and notes how that was.
 APP = """
 import asyncio
+import gc
 import json
 
 seen = []
@@ -29,6 +30,16 @@ async def app(scope, receive, send):
         return await answer(send, json.dumps(told).encode())
     if scope["path"] == "/seen":
         return await answer(send, json.dumps(seen).encode())
+    if scope["path"] == "/timers":
+        gc.collect()
+        handles = [one for one in gc.get_objects() if type(one).__name__ == "TimerHandle"]
+        return await answer(send, b"%d" % sum("cancel_unanswered" in repr(one) for one in handles))
+    if scope["path"] == "/released":
+        await receive()
+        seen.append("begins")
+        await receive()
+        seen.append("ends")
+        return
     try:
         if scope["path"] == "/waits":
             seen.append("begins")
@@ -253,3 +264,41 @@ def test_a_client_that_has_ended_its_side_is_waited_for(serve: Callable[..., Mil
         assert until(lambda: len({len(seen(server)) for _ in range(50)}) == 1)
         assert len(seen(server)) < 400
         assert len(client.reply().body) == 500 << 16
+
+
+def test_a_route_has_a_time_of_its_own_whatever_its_pool_has(
+    serve: Callable[..., Milepost], folder: Path
+) -> None:
+    toml = tables("pool", {"name": "kept", "disconnect_cancel": "off"})
+    toml += tables("pool_rule", {"pool": "kept", "path": "/pooled/**"})
+    routes = {"/stream": "off", "/pooled": "1ms"}
+    for path, time in routes.items():
+        toml += tables("route", {"app": "app:app", "path": path, "disconnect_cancel": time})
+    server = serve("app:app", "--disconnect-cancel", "1ms", toml=toml)
+    leave(server, "/stream/x")
+    assert until(lambda: seen(server) == ["still here"])
+    leave(server, "/pooled/x")
+    assert until(lambda: seen(server) == ["still here", "cancelled"])
+    leave(server, "/other")
+    assert until(lambda: seen(server) == ["still here", "cancelled", "cancelled"])
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_timer_of_a_task_ends_with_the_task(
+    serve: Callable[..., Milepost], folder: Path, loop: str
+) -> None:
+    server = serve("app:app", "--disconnect-cancel", "24h", "--loop", loop)
+    for _ in range(20):
+        with server.connect() as client:
+            client.send(request("GET", "/released"))
+            assert until(lambda: seen(server)[-1:] == ["begins"])
+        server.count()
+        assert until(lambda: seen(server)[-1:] == ["ends"])
+    with server.connect() as client:
+        assert client.ask("GET", "/timers").body == b"0"
+        # One whose client has gone, and which is still there, has its timer.
+        client.send(request("GET", "/waits"))
+        assert until(lambda: seen(server)[-1:] == ["begins"])
+    server.count()
+    with server.connect() as client:
+        assert until(lambda: client.ask("GET", "/timers").body == b"1")

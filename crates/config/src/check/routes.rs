@@ -117,6 +117,7 @@ impl Check<'_> {
             strips_path: value.strip,
             body_bytes_max: value.body_max,
             request_timeout: value.request_timeout,
+            disconnect_cancel: value.disconnect_cancel,
             streams_requests: value.stream_requests,
             request_headers: value.request_headers.clone(),
             response_headers: value.response_headers.clone(),

@@ -93,7 +93,7 @@ settings! {
     /// Upstreams get the whole path as well, or with `strip = true` the path without that of the route.
     /// `request_headers = { set = { "X-Client" = "{client}" }, remove = ["X-Debug"] }` changes the headers that an
     /// upstream gets, `response_headers` those of responses.
-    /// `body_max` replaces `body_bytes_max`, and for upstreams `request_timeout` that of the queue and `stream_requests`
+    /// `body_max` replaces `body_bytes_max`, for ASGI applications `disconnect_cancel` that of the pool, and for upstreams `request_timeout` that of the queue and `stream_requests`
     /// that of the upstream. `basic_auth` is a file of
     /// users with bcrypt hashes (`htpasswd -B`). `rate_limit = { rate = "10/s", burst = 20 }` answers 429 to a client that
     /// asks more often, by its address (`prefix_v4`, 32, and `prefix_v6`, 64, leading bits), or by a header: `by =
@@ -138,8 +138,8 @@ settings! {
         = choice(["2.3", "2.5"], [HttpSpec::V2_3, HttpSpec::V2_5]) => config.asgi.http_spec;
     /// Time until the task of a request whose client has gone is cancelled, or off
     /// The application hears of it by `receive()` at once, and with `off` in no other way. A client that ends only its own
-    /// side of the connection counts as gone, as with nginx and uvicorn; after this time it gets no response. A `[[pool]]`
-    /// may have another time for its requests. WebSocket connections are not concerned, nor is work behind a complete
+    /// side of the connection counts as gone, as with nginx and uvicorn; after this time it gets no response. A `[[route]]`
+    /// or a `[[pool]]` may have another time for its requests; that of the route counts first. WebSocket connections are not concerned, nor is work behind a complete
     /// response.
     disconnect_cancel in Asgi { placeholder: "DURATION", default: "off" }
         = text("a duration from 1ms to 24h (as `3s`), or `off`", parse::run_time) => pool.disconnect_cancel;

@@ -72,6 +72,9 @@ pub(crate) struct RouteTable {
     /// `Some(None)`: none, whatever the pool has.
     #[serde(default, deserialize_with = "run_time_maybe")]
     pub request_timeout: Option<Option<Nanos>>,
+    /// `Some(None)`: never, whatever the pool has.
+    #[serde(default, deserialize_with = "run_time_maybe")]
+    pub disconnect_cancel: Option<Option<Nanos>>,
     /// In the place of the upstream's.
     #[serde(default, deserialize_with = "switch_maybe")]
     pub stream_requests: Option<bool>,
@@ -121,8 +124,15 @@ impl Structure for RouteTable {
                 found("fallback", "not a key of a route without files", hint)
             }
             (Some(("app", _)), None) => {
-                let (key, hint) = self.key_of_upstreams()?;
-                found(key, "not a key of a route to an application", hint)
+                if let Some((key, hint)) = self.key_of_upstreams() {
+                    return found(key, "not a key of a route to an application", hint);
+                }
+                let is_useless =
+                    self.interface == Interface::Wsgi && self.disconnect_cancel.is_some();
+                let key = is_useless.then_some("disconnect_cancel")?;
+                let hint =
+                    "leave it out: a thread cannot be cancelled; `request_timeout` bounds its time";
+                found(key, "not a key of a route to a WSGI application", hint)
             }
             (Some(_), None) if self.strip && self.path.is_empty() => {
                 let hint = "name the beginning of the path: `path = \"/api\"`";
@@ -144,6 +154,7 @@ impl RouteTable {
             ("pool", self.pool.is_some()),
             ("interface", self.interface != Interface::Auto),
             ("root_path", !self.root_path.is_empty()),
+            ("disconnect_cancel", self.disconnect_cancel.is_some()),
         ];
         let mut written = keys.into_iter().filter(|(_, is_written)| *is_written);
         written.next().map(|(key, _)| key)

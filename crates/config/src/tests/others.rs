@@ -13,7 +13,8 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     (
         "route",
         "[[route]]\nhost = 'live.example'\npath = '/ws'\nheader = 'X-Beta'\nupstream = 'shop'\nrequest_timeout = '8s'\n\
-         [[route]]\npath = '/pub'\ndir = 'pub'",
+         [[route]]\npath = '/pub'\ndir = 'pub'\n\
+         [[route]]\npath = '/pay'\napp = 'pay:app'\ndisconnect_cancel = '4s'",
     ),
     ("interface", "asgi2"),
     ("loop", "uvloop"),

@@ -281,7 +281,7 @@ fn a_route_says_what_becomes_of_its_requests() {
     let said = format!("{:?}", a.settings);
     let parts: Vec<&str> = said.split_inclusive("}, ").collect();
     insta::assert_snapshot!(parts.join("\n"), @r#"
-    RouteSettings { strips_path: true, body_bytes_max: Some(1048576), request_timeout: Some(None), streams_requests: None, request_headers: FieldChanges { removed: ["accept-encoding", "x-debug"], set: [("X-Client", FieldTemplate([Fact(Client), Text(" {by} "), Fact(TlsClient)])), ("x-static", FieldTemplate([Text("yes")]))] }, 
+    RouteSettings { strips_path: true, body_bytes_max: Some(1048576), request_timeout: Some(None), disconnect_cancel: None, streams_requests: None, request_headers: FieldChanges { removed: ["accept-encoding", "x-debug"], set: [("X-Client", FieldTemplate([Fact(Client), Text(" {by} "), Fact(TlsClient)])), ("x-static", FieldTemplate([Text("yes")]))] }, 
     response_headers: FieldChanges { removed: ["server"], set: [("X-Id", FieldTemplate([Fact(RequestId)]))] }, 
     basic_auth: Some("/srv/users"), forward_auth: Some(ForwardAuth { upstream: 1, path: "/check?x", copied: ["remote-user"] }), rate_limit: Some(RateLimit { interval: Nanos(666666666), burst: 2, by: Header("x-key") }) }
     "#);
@@ -370,6 +370,8 @@ fn says_what_is_wrong_with_the_settings_of_routes() {
         m.toml:2: `route.from`: expected addresses or networks (as `["10.0.0.0/8"]`), found `unix` > clients on unix sockets have no address, and fit no `from`
     route = [{ path = '/a', app = 'a:b', strip = true }]
         m.toml:2: `route.strip`: not a key of a route to an application > for an application the prefix moves to SCRIPT_NAME: `root_path`
+    route = [{ path = '/a', app = 'a:b', interface = 'wsgi', disconnect_cancel = '1s' }]
+        m.toml:2: `route.disconnect_cancel`: not a key of a route to a WSGI application > leave it out: a thread cannot be cancelled; `request_timeout` bounds its time
     route = [{ path = '/a', app = 'a:b', request_timeout = '1s' }]
         m.toml:2: `route.request_timeout`: not a key of a route to an application > the `[[pool]]` of the application has one
     route = [{ path = '/a', app = 'a:b', request_headers = { remove = 'X-A' } }]

@@ -95,10 +95,16 @@ fn reaches_every_field_that_is_meant() {
     // It excludes `reload`.
     let preloading = good("", &[], &[("preload", "true")]).config;
     after.processes.preload = preloading.processes.preload;
-    // The last route is that of the application which all configurations have; the first one says all that a route can.
+    // The last route is that of the application which all configurations have; the first one says all that a route can,
+    // but for the key of applications, which it excludes.
     let first_of_others = |routes: &[Route]| {
         let (_, others) = routes.split_last().expect("the route of the application");
-        others.iter().take(1).cloned().collect()
+        let of_application = others.iter().find_map(|one| one.settings.disconnect_cancel);
+        let mut first: Vec<Route> = others.iter().take(1).cloned().collect();
+        for route in &mut first {
+            route.settings.disconnect_cancel = of_application;
+        }
+        first
     };
     let fields = |config: &Config| {
         let config = Config {

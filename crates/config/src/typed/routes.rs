@@ -48,6 +48,8 @@ pub struct RouteSettings {
     pub body_bytes_max: Option<u64>,
     /// Instead of the pool's; `Some(None)`: none.
     pub request_timeout: Option<Option<Nanos>>,
+    /// When the task of a request whose client has gone is cancelled, instead of the pool's; `Some(None)`: never.
+    pub disconnect_cancel: Option<Option<Nanos>>,
     /// Whether bodies pass while they arrive, instead of `Upstream::streams_requests`.
     pub streams_requests: Option<bool>,
     /// Headers on their way to the upstream.

@@ -54,6 +54,8 @@ struct TaskState {
     is_slow: bool,
     /// When the task is to be cancelled after its client has gone, until it has.
     disconnect_cancel: Option<Nanos>,
+    /// The timer of that, from then on.
+    cancel_timer: Option<Py<PyAny>>,
     /// The future of a waiting `receive()`.
     receiver: Option<Py<PyAny>>,
     /// The future of a waiting `send()`.
@@ -94,6 +96,7 @@ impl RequestTask {
                 is_overdue: false,
                 is_slow: false,
                 disconnect_cancel: None,
+                cancel_timer: None,
                 receiver: None,
                 sender: None,
             }),
@@ -199,7 +202,8 @@ impl RequestTask {
                 drop(state);
                 if let Some(delay) = delay {
                     let deadlines = own.event_loop.get().deadlines.bind(py);
-                    TaskDeadlines::cancel_later(deadlines, own.key, delay)?;
+                    let timer = TaskDeadlines::cancel_later(deadlines, own.key, delay)?;
+                    own.state().cancel_timer = Some(timer.unbind());
                 }
                 return waiting.into_iter().try_for_each(|one| wake(py, one));
             }
@@ -396,11 +400,18 @@ impl RequestTask {
         py: Python<'_>,
         name: &Bound<'_, PyString>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let steps = match &self.state().program {
-            Program::Running(steps) => steps.clone_ref(py),
-            _ => return Ok(None),
-        };
-        Ok(steps.bind(py).getattr_opt(name)?.map(Bound::unbind))
+        match self.program(py) {
+            Some(steps) => Ok(steps.bind(py).getattr_opt(name)?.map(Bound::unbind)),
+            None => Ok(None),
+        }
+    }
+
+    /// The application's coroutine, between its steps.
+    pub(super) fn program(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match &self.state().program {
+            Program::Running(steps) => Some(steps.clone_ref(py)),
+            _ => None,
+        }
     }
 
     /// The first step begins.
@@ -455,6 +466,7 @@ impl RequestTask {
         state.program = Program::Ended;
         let task = state.task.take();
         let waiting = [state.receiver.take(), state.sender.take()];
+        let cancel_timer = state.cancel_timer.take();
         state.note_steps();
         let end = TaskEnd {
             fault: text,
@@ -464,6 +476,10 @@ impl RequestTask {
         let place = state.protocol.end(end, event_loop);
         drop(state);
         drop(task);
+        if let Some(timer) = cancel_timer {
+            // Left alone it would stay in the loop for its whole time, which may be a day.
+            timer.call_method0(py, intern!(py, "cancel"))?;
+        }
         waiting.into_iter().try_for_each(|one| wake(py, one))?;
         event_loop.leave(self.event_loop.bind(py), self.key, place)?;
         Ok(None)

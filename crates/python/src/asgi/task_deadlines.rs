@@ -74,8 +74,13 @@ impl TaskDeadlines {
         }
     }
 
-    /// Its client has gone: the task is cancelled after such a time, unless its response is complete by then.
-    pub(super) fn cancel_later(this: &Bound<'_, Self>, key: u64, delay: Nanos) -> PyResult<()> {
+    /// Its client has gone: the task is cancelled after such a time, unless its response is complete by then. Gives the
+    /// loop's handle of that, for a task that ends before.
+    pub(super) fn cancel_later<'py>(
+        this: &Bound<'py, Self>,
+        key: u64,
+        delay: Nanos,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
         let cancel = this.getattr(intern!(py, "cancel_unanswered"))?;
         this.get().call(py, delay.as_secs_f64(), &cancel, key)
@@ -91,18 +96,18 @@ impl TaskDeadlines {
     fn end_later(this: &Bound<'_, Self>, key: u64, delay_secs: f64) -> PyResult<()> {
         let py = this.py();
         let end = this.getattr(intern!(py, "end_task"))?;
-        this.get().call(py, delay_secs, &end, key)
+        this.get().call(py, delay_secs, &end, key).map(drop)
     }
 
-    fn call(
+    fn call<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         delay_secs: f64,
-        what: &Bound<'_, PyAny>,
+        what: &Bound<'py, PyAny>,
         key: u64,
-    ) -> PyResult<()> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let call_later = self.call_later.bind(py);
-        call_later.call1((delay_secs, what, key)).map(drop)
+        call_later.call1((delay_secs, what, key))
     }
 }
 

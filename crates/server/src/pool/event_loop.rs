@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::failure::Failure;
-use config::typed::Concurrency;
+use config::typed::{Concurrency, Config};
 use files::Reply;
 use logging::Level;
 use queueing::Class;
@@ -71,6 +71,8 @@ pub struct LoopWorker {
     number: NonZeroU32,
     inbox: Arc<LoopInbox>,
     blocking: BlockingPool,
+    /// When tasks of a route are cancelled after their client has gone, by the route's index, where the route says so.
+    disconnect_cancels: Vec<Option<Option<Nanos>>>,
     /// `None` once the loop has ended.
     on_exit: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -160,6 +162,7 @@ impl LoopWorker {
         stats.inside_max.set(bounds.max as u64);
         let websockets_max = shared.config.asgi.websocket.open_max.unwrap_or(0);
         stats.websockets_max.set(websockets_max as u64);
+        let disconnect_cancels = disconnect_cancels(&shared.config);
         Ok(Self {
             pools: own,
             next: 0,
@@ -173,6 +176,7 @@ impl LoopWorker {
             number,
             inbox,
             blocking,
+            disconnect_cancels,
             on_exit: Some(on_exit),
         })
     }
@@ -472,8 +476,10 @@ impl LoopWorker {
 
     /// When the task of an exchange is cancelled after its client has gone; `None`: never.
     pub fn disconnect_cancel(&self, assignment: &LoopAssignment) -> Option<Nanos> {
+        let route = usize::from(assignment.assignment.exchange.record.route);
+        let own = self.disconnect_cancels.get(route).copied().flatten();
         let pool = &self.pools[assignment.pool].responder.pool;
-        pool.config().disconnect_cancel
+        own.unwrap_or(pool.config().disconnect_cancel)
     }
 
     /// Adds to the error log about an exchange.
@@ -505,6 +511,20 @@ impl LoopWorker {
             blocking: self.blocking.clone(),
         }
     }
+}
+
+/// What routes say of `disconnect_cancel`, by their index; empty where none says anything.
+fn disconnect_cancels(config: &Config) -> Vec<Option<Option<Nanos>>> {
+    let mut by_route = Vec::new();
+    for (index, route) in config.numbered_routes() {
+        let own = route.settings.disconnect_cancel;
+        let index = usize::from(index);
+        if own.is_some() {
+            by_route.resize(by_route.len().max(index + 1), None);
+            by_route[index] = own;
+        }
+    }
+    by_route
 }
 
 /// Before the stream may be another exchange's. No more of the body is taken.
