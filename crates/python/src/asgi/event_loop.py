@@ -6,12 +6,14 @@ Embedded by mod.rs. A `Fault` says why an application cannot be served.
 import asyncio
 import concurrent.futures
 import contextvars
+import gc
 import importlib.util
 import selectors
 import signal
 import sys
 import sysconfig
 import traceback
+import types
 
 
 class Fault(Exception):
@@ -298,16 +300,19 @@ def innermost(task):
 def place(thread):
     """The innermost line of the application that a thread runs."""
     frame = innermost_frame = sys._current_frames().get(thread)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        is_library = "-packages/" in name or name.startswith((sysconfig.get_path("stdlib"), "<"))
-        if not is_library and frame.f_globals is not globals():
-            break
+    while frame is not None and is_library(frame):
         frame = frame.f_back
     found = frame or innermost_frame
     if found is None:
         return "an unknown place"
     return f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"
+
+
+def is_library(frame):
+    """Whether a frame belongs to an installed package, to Python itself or to this module."""
+    name = frame.f_code.co_filename
+    is_installed = "-packages/" in name or name.startswith((sysconfig.get_path("stdlib"), "<"))
+    return is_installed or frame.f_globals is globals()
 
 
 def stack(thread):
@@ -320,17 +325,126 @@ def stack(thread):
     return place(thread), "".join(traceback.StackSummary.extract(reversed(frames)).format())
 
 
+#: Of more tasks a stack only has the number.
+TASKS_SHOWN = 5
+
+
 def awaits(task, waits):
-    """Where the coroutine of a waiting task stands: the frames of what it awaits, and of tasks among that."""
-    frames = []
+    """Where a waiting task stands: the frames of what it awaits, and the places of tasks among that."""
+    seen = {task}
+    frames, left = awaited(task, waits, seen)
+    text = text_of_frames(frames)
+    if not left:
+        return text
+    text += "Tasks that it waits for (innermost line of each):\n"
+    shown = 0
+    # Tasks that wait for others are shown as those: the last one of the list is the next to be looked at.
+    left.reverse()
+    while left and shown < TASKS_SHOWN:
+        child = left.pop()
+        frames, its_tasks = awaited(child, child.get_coro(), seen)
+        if its_tasks:
+            left += reversed(its_tasks)
+        elif frames:
+            text += text_of_frames([innermost_of(frames)])
+            shown += 1
+    return text + (f"  and {len(left)} more\n" if left else "")
+
+
+def awaited(task, waits, seen):
+    """The frames of what a task awaits, the innermost last, and the tasks that it waits for, if several."""
+    frames, held = [], []
     while waits is not None:
-        frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+        frame = next_frame(waits)
+        last = []
         if frame is not None:
             frames.append((frame, frame.f_lineno))
-        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
-        if waits is None or not hasattr(waits, "cr_await") and not hasattr(waits, "gi_yieldfrom"):
-            task = getattr(task, "_fut_waiter", None)
-            waits = task.get_coro() if isinstance(task, asyncio.Task) else None
+            last = tasks_held(waits, frame)
+        waits = what_awaits(waits)
+        if waits is None:
+            last += tasks_behind(getattr(task, "_fut_waiter", None))
+        held += last
+        if waits is None:
+            held = pending(held, seen)
+            if len(held) == 1 and held[0] in last:
+                # It awaits nothing but this task, which is as good as a call.
+                task = held.pop()
+                waits = task.get_coro()
+    return frames, held
+
+
+def next_frame(waits):
+    names = ("cr_frame", "gi_frame", "ag_frame")
+    return next((frame for name in names if (frame := getattr(waits, name, None)) is not None), None)
+
+
+def what_awaits(waits):
+    """What a coroutine or a generator awaits, as far as that has frames."""
+    names = ("cr_await", "gi_yieldfrom", "ag_await")
+    inner = next((found for name in names if (found := getattr(waits, name, None)) is not None), None)
+    if inner is None or any(hasattr(inner, name) for name in names):
+        return inner
+    # A step of an asynchronous generator, and the iterator of a coroutine, only refer to those.
+    kinds = (types.CoroutineType, types.AsyncGeneratorType)
+    return next((held for held in gc.get_referents(inner) if isinstance(held, kinds)), None)
+
+
+def tasks_held(waits, frame):
+    """The tasks of the groups that a coroutine has open, and those that functions of asyncio wait for."""
+    found = []
+    is_of_asyncio = frame.f_globals.get("__name__", "").partition(".")[0] == "asyncio"
+    # Its variables and its stack, which the frame has before Python 3.11; `f_locals` would leave a copy of
+    # them in the frame before Python 3.13.
+    for held in gc.get_referents(waits, frame):
+        if isinstance(held, types.CellType):
+            held = held.cell_contents if gc.get_referents(held) else None
+        elif isinstance(held, types.MethodType):
+            # The end of an `async with` that names no variable.
+            held = held.__self__
+        tasks = getattr(held, "_tasks", None)
+        if type(held).__name__ == "TaskGroup" and isinstance(tasks, (set, frozenset)):
+            found += sorted(tasks, key=age)
+        elif is_of_asyncio and isinstance(held, (set, frozenset)):
+            # `wait()` has futures in it.
+            found += sorted(held, key=age)
+        elif is_of_asyncio:
+            # `wait_for()` has a task before Python 3.12.
+            found.append(held)
+    return found
+
+
+def tasks_behind(future):
+    """The tasks that a future stands for: itself, those of `gather()`, or that of `shield()`."""
+    found = [future, *getattr(future, "_children", ())]
+    for callback, _ in getattr(future, "_callbacks", None) or ():
+        if getattr(callback, "__module__", None) == "asyncio.tasks":
+            cells = getattr(callback, "__closure__", None) or ()
+            found += [held for cell in cells for held in gc.get_referents(cell)]
+    return found
+
+
+def pending(found, seen):
+    """The tasks among this that have not ended, each once for a whole stack."""
+    tasks = dict.fromkeys(one for one in found if isinstance(one, asyncio.Task))
+    tasks = [one for one in tasks if one not in seen and not one.done()]
+    seen.update(tasks)
+    return tasks
+
+
+def age(task):
+    """Orders tasks as they were made, if they have their names of asyncio."""
+    name = task.get_name() if isinstance(task, asyncio.Task) else ""
+    return len(name), name
+
+
+def innermost_of(frames):
+    """The innermost of these that belongs to the application; else to no part of asyncio."""
+    own = [one for one in frames if not is_library(one[0])]
+    packages = [one for one in frames if "-packages/" in one[0].f_code.co_filename]
+    return (own or packages or frames)[-1]
+
+
+def text_of_frames(frames):
     return "".join(traceback.StackSummary.extract(frames).format())
 
 

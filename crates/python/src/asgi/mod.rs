@@ -299,8 +299,8 @@ fn stack(py: Python<'_>, thread: u64) -> PyResult<(String, String)> {
 /// Where a task that waits stands.
 fn awaits(task: &Bound<'_, RequestTask>) -> PyResult<String> {
     let py = task.py();
-    let of_loop = task.get().loop_task(py);
+    let (of_loop, program) = (task.get().loop_task(py), task.get().program(py));
     functions(py)?
-        .call_method1("awaits", (of_loop, task))?
+        .call_method1("awaits", (of_loop, program))?
         .extract()
 }
