@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,3 +222,72 @@ def test_a_wrong_span_raises_what_is_wrong(server: Milepost, case: str) -> None:
         assert client.ask("GET", f"/wrong?case={case}").status == 200
         text = json.loads(client.ask("GET", f"/seen?name={case}").body)[-1]
         assert WRONG[case] in text
+
+
+def test_a_span_that_is_compressed_is_read_by_another_thread(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--compress", "gzip", "--loop", "asyncio")
+    # Nothing that compresses.
+    data = random.Random(1).randbytes(8_000_000)
+    (server.folder / "large").write_bytes(data)
+    # The loop runs on the main thread, which the kernel counts for itself.
+    pid = server.serving_pid
+    counts = Path(f"/proc/{pid}/task/{pid}/io")
+
+    def read_bytes() -> int:
+        return int(counts.read_text().split("rchar: ")[1].split()[0])
+
+    with server.connect() as client:
+        # Small first pieces of the file are not read on the loop either.
+        target = "/zerocopy?path=large&plan=%3Dhead,file:0:100,file,%3Dtail"
+        before = read_bytes()
+        reply = client.ask("GET", target, "Accept-Encoding: gzip")
+        assert gzip.decompress(reply.body) == b"head" + data[:100] + data + b"tail"
+        assert read_bytes() - before < 100_000
+
+
+def test_a_client_that_reads_nothing_holds_up_a_span_that_is_compressed(
+    serve: Callable[..., Milepost],
+) -> None:
+    server = serve(*ZOO, "--compress", "gzip", "--reply-spool-bytes-max", "1M", "--loop", "asyncio")
+    data = random.Random(1).randbytes(30_000_000)
+    file = server.folder / "large"
+    file.write_bytes(data)
+    pid = server.serving_pid
+    counts = Path(f"/proc/{pid}/io")
+
+    def read_bytes() -> int:
+        return int(counts.read_text().split("rchar: ")[1].split()[0])
+
+    target = "/zerocopy?path=large&plan=%3Dhead,file,%3Dtail"
+    with server.connect() as client, server.connect() as gone, server.connect() as other:
+        before = read_bytes()
+        for one in (client, gone):
+            one.send(request("GET", target, "Accept-Encoding: gzip"))
+        # What the sockets take, and the bound; then nothing more is read, however often the loop comes to it.
+        assert until(lambda: read_bytes() - before > 2_000_000)
+        assert until(lambda: len({(other.ask().body, read_bytes())[1] // 60_000 for _ in range(20)}) == 1)
+        assert read_bytes() - before < 40_000_000
+        gone.sock.close()
+        assert gzip.decompress(client.reply().body) == b"head" + data + b"tail"
+    server.count()
+    server.stop()
+    assert "Traceback" not in server.errors
+    assert sorted(" end=peer-gone" in line for line in server.lines if "zerocopy" in line) == [False, True]
+
+
+def test_a_file_that_was_cut_behind_a_compressed_piece_cuts_the_response(
+    serve: Callable[..., Milepost],
+) -> None:
+    server = serve(*ZOO, "--compress", "gzip", "--reply-spool-bytes-max", "64K")
+    file = server.folder / "large"
+    file.write_bytes(random.Random(1).randbytes(20_000_000))
+    with server.connect() as client:
+        client.send(request("GET", "/zerocopy?path=large&plan=%3Dhead,file", "Accept-Encoding: gzip"))
+        client.head()
+        os.truncate(file, 70_000)
+        server.count()
+        with pytest.raises(CutShort):
+            while client.chunk():
+                pass
+    with server.connect() as client:
+        assert client.ask().body == b"hello"

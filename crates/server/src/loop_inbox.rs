@@ -27,6 +27,8 @@ pub enum LoopEvent {
     Body(u64, io::Result<Vec<u8>>),
     /// A file that was to be opened, with its length.
     Opened(u64, io::Result<(File, u64)>),
+    /// Bytes of a span of a file that were asked for.
+    Span(u64, io::Result<Vec<u8>>),
     /// A message of a WebSocket connection has come, or its end.
     Message(u64),
     /// The WebSocket connection of a task has ended, and its application has not, for long enough.

@@ -415,6 +415,7 @@ impl AsgiLoop {
             | LoopEvent::Room(key)
             | LoopEvent::Body(key, _)
             | LoopEvent::Opened(key, _)
+            | LoopEvent::Span(key, _)
             | LoopEvent::Message(key)
             | LoopEvent::Cancel(key) => *key,
             LoopEvent::Drain => return TaskDeadlines::drain(self.deadlines.bind(py)),

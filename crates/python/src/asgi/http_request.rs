@@ -261,7 +261,10 @@ impl HttpRequest {
                 Ok(self.sent(taken, is_overdue, event_loop))
             }
             HttpSend::Span(span, has_more) => {
-                let taken = self.response.span(span, has_more)?;
+                let Some(taken) = self.response.span(span, has_more)? else {
+                    self.read_on(&event_loop.loader);
+                    return Ok(Sending::Waits);
+                };
                 Ok(self.sent(taken, is_overdue, event_loop))
             }
             HttpSend::Trailers(fields, has_more) => {
@@ -310,6 +313,35 @@ impl HttpRequest {
         match now.since(since) > DROPPED_FOR_MAX {
             true => Sending::DroppedForLong,
             false => Sending::Dropped,
+        }
+    }
+
+    /// Whether a span of a file is being read. `send()` waits for all of it.
+    pub(super) fn is_reading(&self) -> bool {
+        self.response.is_reading()
+    }
+
+    /// Has the next piece of a span read, if there is room for it.
+    pub(super) fn read_on(&mut self, loader: &FileLoader) {
+        if let Some(piece) = self.response.span_to_read() {
+            loader.read_span(self.key, &piece.file, piece.offset, piece.bytes);
+        }
+    }
+
+    /// A piece of a span was read.
+    pub(super) fn span_read(
+        &mut self,
+        read: io::Result<Vec<u8>>,
+        is_overdue: bool,
+        event_loop: &AsgiLoop,
+    ) {
+        let Some(taken) = self.response.span_read(read) else {
+            return;
+        };
+        match self.response.is_reading() {
+            true => self.read_on(&event_loop.loader),
+            // Its `send()` has waited, so that others have had their turn.
+            false => drop(self.sent(taken, is_overdue, event_loop)),
         }
     }
 

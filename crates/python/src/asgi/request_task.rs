@@ -195,7 +195,9 @@ impl RequestTask {
         let mut state = own.state();
         let waiting = match event {
             LoopEvent::ClientGone(_) => {
-                state.protocol.request().client_gone();
+                let request = state.protocol.request();
+                request.client_gone();
+                request.read_on(&own.event_loop.get().loader);
                 let waiting = [state.take_receiver(), state.sender.take()];
                 // Its driver may say so more than once.
                 let delay = state.disconnect_cancel.take();
@@ -207,7 +209,21 @@ impl RequestTask {
                 }
                 return waiting.into_iter().try_for_each(|one| wake(py, one));
             }
+            LoopEvent::Room(_) if state.protocol.request().is_reading() => {
+                let request = state.protocol.request();
+                request.read_on(&own.event_loop.get().loader);
+                return Ok(());
+            }
             LoopEvent::Room(_) => [None, state.sender.take()],
+            LoopEvent::Span(_, read) => {
+                let is_overdue = state.is_overdue;
+                let request = state.protocol.request();
+                request.span_read(read, is_overdue, own.event_loop.get());
+                if request.is_reading() {
+                    return Ok(());
+                }
+                [state.receiver.take(), state.sender.take()]
+            }
             LoopEvent::Body(_, read) => {
                 state.protocol.put_body(read);
                 [state.receiver.take(), None]

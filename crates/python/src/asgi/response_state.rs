@@ -10,9 +10,14 @@
 //!                      └── the only body event ───────────────────────────────┘
 //! ```
 //!
+//! A span of a file behind a compressed piece is read on another thread: READING until all of it is written, then what
+//! would have followed at once.
+//!
 //! A response that declares trailers is TRAILING between the end of its body and OVER, until the last of them.
 
 use std::fs::File;
+use std::io;
+use std::sync::Arc;
 
 use http::FieldLines;
 use pyo3::prelude::*;
@@ -48,9 +53,29 @@ enum ResponseStage {
     Open,
     /// The file that is the body is being opened.
     Opening(Box<ResponseStart>),
+    /// A span of a file is being read, because the body is compressed.
+    Reading(Box<SpanReading>),
     /// The body is complete, and trailer fields are to come.
     Trailing,
     Over,
+}
+
+/// The rest of a span that is read.
+struct SpanReading {
+    file: Arc<File>,
+    offset: u64,
+    bytes: u64,
+    /// A piece of it was asked for.
+    is_asked: bool,
+    /// What follows it.
+    after: ResponseStage,
+}
+
+/// A piece of a span that is to be read: as much of these bytes as one piece has.
+pub(super) struct SpanPiece {
+    pub(super) file: Arc<File>,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
 }
 
 /// Where a piece of a body stands.
@@ -133,12 +158,16 @@ impl ResponseState {
 
     /// Whether more may be sent.
     pub(super) fn has_room(&self) -> bool {
-        let bytes_max = self.is_event_stream.then_some(EVENT_STREAM_BYTES_MAX);
-        match (&self.stage, &self.assignment) {
-            (ResponseStage::Opening(_), _) => false,
-            (_, Some(own)) => own.assignment.writer.has_room(bytes_max),
-            (_, None) => true,
+        match &self.stage {
+            ResponseStage::Opening(_) | ResponseStage::Reading(_) => false,
+            _ => self.client_has_room(),
         }
+    }
+
+    fn client_has_room(&self) -> bool {
+        let bytes_max = self.is_event_stream.then_some(EVENT_STREAM_BYTES_MAX);
+        let own = self.assignment.as_ref();
+        own.is_none_or(|own| own.assignment.writer.has_room(bytes_max))
     }
 
     /// The head.
@@ -188,20 +217,88 @@ impl ResponseState {
         })
     }
 
-    /// A span of a file as a piece of the body; the last one, unless `has_more`.
-    pub(super) fn span(&mut self, span: FileSpan, has_more: bool) -> Result<Taken, String> {
+    /// A span of a file as a piece of the body; the last one, unless `has_more`. `None`: it has to be read
+    /// (`span_to_read`).
+    pub(super) fn span(&mut self, span: FileSpan, has_more: bool) -> Result<Option<Taken>, String> {
         let place = self.begin_piece("http.response.zerocopysend", span.bytes, has_more)?;
         let Some(own) = &mut self.assignment else {
-            return Ok(Taken::Gone);
+            return Ok(Some(Taken::Gone));
         };
         let writer = &mut own.assignment.writer;
         let amount = match place {
             // An empty span is none.
-            _ if span.bytes == 0 => return Ok(place.write_nothing(writer)),
+            _ if span.bytes == 0 => return Ok(Some(place.write_nothing(writer))),
+            _ if writer.is_compressing() => {
+                self.read(span);
+                return Ok(None);
+            }
             PiecePlace::Only => Amount::Whole,
             PiecePlace::First | PiecePlace::Later => Amount::OneOfMany,
         };
-        Ok(writer.file(span.file, span.offset, span.bytes, amount))
+        let FileSpan {
+            file,
+            offset,
+            bytes,
+        } = span;
+        Ok(Some(writer.file(file, offset, bytes, amount)))
+    }
+
+    fn read(&mut self, span: FileSpan) {
+        let after = std::mem::replace(&mut self.stage, ResponseStage::Over);
+        self.stage = ResponseStage::Reading(Box::new(SpanReading {
+            file: Arc::new(span.file),
+            offset: span.offset,
+            bytes: span.bytes,
+            is_asked: false,
+            after,
+        }));
+    }
+
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self.stage, ResponseStage::Reading(_))
+    }
+
+    /// The next piece of a span that is to be read, once its client has taken enough for more.
+    pub(super) fn span_to_read(&mut self) -> Option<SpanPiece> {
+        let has_room = self.client_has_room();
+        let ResponseStage::Reading(reading) = &mut self.stage else {
+            return None;
+        };
+        if !has_room || std::mem::replace(&mut reading.is_asked, true) {
+            return None;
+        }
+        Some(SpanPiece {
+            file: Arc::clone(&reading.file),
+            offset: reading.offset,
+            bytes: reading.bytes,
+        })
+    }
+
+    /// A piece of a span was read; `None`: nobody waits for it any more. A file that ends before its span cuts the
+    /// response.
+    pub(super) fn span_read(&mut self, read: io::Result<Vec<u8>>) -> Option<Taken> {
+        let ResponseStage::Reading(reading) = &mut self.stage else {
+            return None;
+        };
+        let writer = &mut self.assignment.as_mut()?.assignment.writer;
+        reading.is_asked = false;
+        let taken = match read {
+            Ok(data) => {
+                let bytes = data.len() as u64;
+                reading.offset += bytes;
+                reading.bytes -= bytes;
+                writer.write(&data.as_slice(), Amount::OneOfMany)
+            }
+            Err(_) => {
+                writer.cut_body();
+                Taken::Gone
+            }
+        };
+        if taken != Taken::All || reading.bytes == 0 {
+            let after = std::mem::replace(&mut reading.after, ResponseStage::Over);
+            self.stage = after;
+        }
+        Some(taken)
     }
 
     /// Counts a piece of the body, and begins the response with the first one.
@@ -343,6 +440,7 @@ impl ResponseState {
             ResponseStage::Silent => "before `http.response.start`",
             ResponseStage::Over => "after the response was complete",
             ResponseStage::Trailing => "after the last event of the body",
+            ResponseStage::Reading(_) => "before the `send()` of a span of a file was done",
             _ if event == "http.response.trailers" => "before the last event of the body",
             _ => "in the middle of a body",
         };

@@ -563,6 +563,20 @@ impl FileLoader {
         });
     }
 
+    /// Reads the next bytes of a span of a file, which has `bytes` more from `offset` on. A file that ends before is an
+    /// error.
+    pub fn read_span(&self, key: u64, file: &Arc<File>, offset: u64, bytes: u64) {
+        let (inbox, file) = (Arc::clone(&self.inbox), Arc::clone(file));
+        let wanted = bytes.min(PIECE_BYTES);
+        self.blocking.submit(move || {
+            let mut data = vec![0; usize::try_from(wanted).expect("a small piece")];
+            let read = file.read_exact_at(&mut data, offset).map(|()| data);
+            // As above.
+            drop(file);
+            inbox.send(LoopEvent::Span(key, read));
+        });
+    }
+
     /// Opens a file to be sent.
     pub fn open(&self, key: u64, path: PathBuf) {
         let inbox = Arc::clone(&self.inbox);

@@ -292,6 +292,16 @@ impl ResponseWriter {
         !self.0.is_coding() && self.0.stream_beyond_bound().is_none()
     }
 
+    /// Whether the body has begun compressed: what follows is compressed as well, and so has to be read.
+    pub fn is_compressing(&self) -> bool {
+        self.0.is_coding()
+    }
+
+    /// The rest of the body is not to be had: the response is cut where it is.
+    pub fn cut_body(&mut self) {
+        self.0.response.is_broken = true;
+    }
+
     /// Data of the body; the head leaves with the first that is not empty. The data is kept by reference where the
     /// socket does not take it, unless it is compressed.
     pub fn write<P: Piece>(&mut self, data: &P, amount: Amount) -> Taken {
