@@ -282,7 +282,9 @@ def test_a_file_that_was_cut_behind_a_compressed_piece_cuts_the_response(
     file = server.folder / "large"
     file.write_bytes(random.Random(1).randbytes(20_000_000))
     with server.connect() as client:
-        client.send(request("GET", "/zerocopy?path=large&plan=%3Dhead,file", "Accept-Encoding: gzip"))
+        # The application may be later than this: then it hears that the file is too short.
+        target = "/zerocopy?path=large&plan=%3Dhead,file:0:20000000"
+        client.send(request("GET", target, "Accept-Encoding: gzip"))
         client.head()
         os.truncate(file, 70_000)
         server.count()
