@@ -15,7 +15,7 @@ from frames import handshake
 from http2 import Http2
 
 from raw import Client, CutShort, request
-from serving import APPS, LOOPS, Milepost, run, until
+from serving import APPS, LOOPS, Milepost, run, tables, until
 from supervising import Supervised, calling
 
 ZOO = ("asgi_zoo:app", "--app-dir", str(APPS))
@@ -745,3 +745,104 @@ def test_a_template_shows_what_the_loop_knows(serve: Callable[..., Milepost]) ->
     assert server.stop() == 0
     seconds = r"[0-9]+\.[0-9]{6}"
     assert re.fullmatch(rf"/context {seconds} 2 {seconds} {seconds} - - -", server.lines[0]), server.lines
+
+
+SHUTDOWNS = """
+import asyncio
+from pathlib import Path
+
+
+async def close(name):
+    if name == "stuck":
+        await asyncio.Event().wait()  # stuck
+    Path(f"{name}.txt").write_text("ended")
+
+
+def make(name):
+    async def app(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await close(name)
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": name.encode()})
+
+    return app
+
+
+first, stuck, last = make("first"), make("stuck"), make("last")
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_lifespan_that_never_ends_keeps_no_other_one_from_its_shutdown(
+    serve, tmp_path: Path, loop: str
+) -> None:
+    (tmp_path / "shutdowns.py").write_text(SHUTDOWNS)
+    routes = [{"app": f"shutdowns:{name}", "path": f"/{name}"} for name in ("stuck", "last")]
+    toml = "".join(tables("route", route) for route in routes)
+    server = serve("shutdowns:first", "--drain-timeout", "1s", "--loop", loop, toml=toml)
+    with server.connect() as client:
+        assert client.ask("GET", "/stuck").body == b"stuck"
+    assert server.stop() == 0
+    assert [(tmp_path / f"{name}.txt").exists() for name in ("first", "stuck", "last")] == [True, False, True]
+    # One line, which has the place.
+    assert server.errors.count("the shutdown of ") == 1
+    place = f"in {tmp_path}/shutdowns.py:8 (close)"
+    said = f"the shutdown of `shutdowns:stuck` took longer than `drain_timeout` allows, {place}"
+    assert said in server.errors
+    assert "Traceback" not in server.errors
+
+
+BREAKS = """
+import os
+
+
+def polls():
+    names = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd.isdigit()
+             and os.path.islink(f"/proc/self/fd/{fd}")}
+    return [int(fd) for fd, name in names.items() if "eventpoll" in name]
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        # The server's own threads have theirs later.
+        app.polls = polls()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        return
+    if scope["path"] == "/break":
+        for fd in app.polls:
+            os.close(fd)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"%d" % os.getpid()})
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_process_whose_loop_has_lost_its_descriptor_is_replaced(
+    supervise: Callable[..., Supervised], tmp_path: Path, loop: str
+) -> None:
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    server = supervise("--app-dir", str(tmp_path), "--loop", loop, app="breaks:app")
+    (old,) = server.pids()
+    with server.connect() as client:
+        client.send(request("GET", "/break"))
+        assert until(lambda: server.pids() and old not in server.pids())
+    # uvloop aborts its process, with the line of the request.
+    if loop == "asyncio":
+        server.count()
+        assert server.errors.count("the event loop cannot wait for descriptors: ") == 1
+    assert until(lambda: pid_of(server) not in (None, old))
+
+
+def pid_of(server: Supervised) -> int | None:
+    try:
+        with server.connect() as client:
+            return int(client.ask().body)
+    except OSError:
+        return None

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 
@@ -49,6 +49,8 @@ pub(crate) struct LoopInbox {
     fd: OwnedFd,
     /// Something has come: a driver on the same processor is to let the loop go first.
     is_called: AtomicBool,
+    /// When the process is to have ended; 0 while nothing ends it.
+    end: AtomicU64,
     pub(crate) load: LoopLoad,
 }
 
@@ -60,6 +62,7 @@ impl LoopInbox {
             wakeup: LoopWakeup::new(),
             fd: rustix::event::eventfd(0, flags)?,
             is_called: AtomicBool::new(false),
+            end: AtomicU64::new(0),
             load: LoopLoad::default(),
         })
     }
@@ -73,6 +76,17 @@ impl LoopInbox {
     /// Adds what has come to `events`.
     pub(crate) fn take(&self, events: &mut Vec<LoopEvent>) {
         events.append(&mut lock(&self.events));
+    }
+
+    /// The process is to have ended by then.
+    pub(crate) fn end_by(&self, end: Stamp) {
+        self.end.store(end.0, Ordering::Relaxed);
+    }
+
+    /// When the process is to have ended, if something ends it.
+    pub(crate) fn end(&self) -> Option<Stamp> {
+        let end = Stamp(self.end.load(Ordering::Relaxed));
+        (end != Stamp::ZERO).then_some(end)
     }
 
     /// Something else has come for the loop.

@@ -85,6 +85,8 @@ enum Event {
     DriverEnded(io::Result<u64>),
     /// A thread of a pool has ended, in order or by a panic.
     PoolThreadEnded,
+    /// The event loop cannot run any more, and has said why.
+    LoopFailed,
 }
 
 impl Server {
@@ -151,7 +153,7 @@ impl Server {
         let Some((handler, event_loop)) = with_loop else {
             return Ok(None);
         };
-        let events = self.events.clone();
+        let [events, failures] = [(); 2].map(|()| self.events.clone());
         let pools = self.shared.pools.iter();
         let has_loop = |app: usize| self.handlers[app].event_loop().is_some();
         let pools = pools.filter(|pool| pool.app().is_some_and(has_loop));
@@ -160,6 +162,7 @@ impl Server {
             event_loop.concurrency(),
             self.shared.openers.clone(),
             Box::new(move || drop(events.send(Event::PoolThreadEnded))),
+            Box::new(move || drop(failures.send(Event::LoopFailed))),
         );
         let worker =
             worker.map_err(|error| start_fault("cannot make an event descriptor", &error))?;

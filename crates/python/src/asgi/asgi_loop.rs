@@ -599,6 +599,17 @@ impl AsgiLoop {
         locked(&self.look).is_closed && self.worker().is_empty()
     }
 
+    /// Seconds until the process is to have ended; `None` while nothing ends it.
+    fn time_left(&self) -> Option<f64> {
+        let left = self.worker().time_left();
+        left.map(Nanos::as_secs_f64)
+    }
+
+    /// The loop cannot run any more: the process ends.
+    fn fail(&self) {
+        self.worker().fail();
+    }
+
     /// Logs an error that the application has made outside of a request.
     fn log(&self, text: &str) {
         let output = self.worker().error_output();

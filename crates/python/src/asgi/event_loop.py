@@ -62,6 +62,8 @@ class Selector(selectors.EpollSelector):
         # By descriptor, for `server.select`: where the base class has them is private to it.
         self.keys = {}
         self.server = None
+        # Why it can wait for no descriptor any more.
+        self.failure = None
 
     def register(self, fileobj, events, data=None):
         key = super().register(fileobj, events, data)
@@ -81,7 +83,11 @@ class Selector(selectors.EpollSelector):
     def select(self, timeout=None):
         if self.server is None:
             return super().select(timeout)
-        return self.server.select(self.fileno(), self.keys, timeout)
+        try:
+            return self.server.select(self.fileno(), self.keys, timeout)
+        except OSError as error:
+            self.failure = error
+            raise
 
 
 #: What `run_in_executor(None, ...)` and `asyncio.to_thread` use: that of asyncio itself, but within reach.
@@ -128,20 +134,44 @@ def start(loop, applications, mode, timeout, watch):
                 loop.run_until_complete(lifespan.startup(mode, timeout))
             except Fault:
                 watch.end()
-                shutdown(loop, lifespans, lambda text: print(f"milepost: {text}", file=sys.stderr), timeout)
+                end = loop.time() + timeout
+                loop.run_until_complete(
+                    shutdown(
+                        lifespans,
+                        lambda text: print(f"milepost: {text}", file=sys.stderr),
+                        lambda: end - loop.time(),
+                        f"longer than {timeout:g} s",
+                    )
+                )
                 raise
             watch.end()
         lifespans.append(lifespan)
     return lifespans
 
 
-def shutdown(loop, lifespans, log, timeout=None):
-    """The end of each lifespan, of the last one first. Without a timeout the caller bounds it."""
-    for lifespan in reversed(lifespans):
-        try:
-            loop.run_until_complete(asyncio.wait_for(lifespan.shutdown(log), timeout))
-        except asyncio.TimeoutError:
-            log(f"the shutdown of {lifespan.name} took longer than {timeout:g} s")
+#: How often the end of a process looks how long it still has: a second signal leaves less.
+LOOK_S = 0.1
+
+
+async def shutdown(lifespans, log, time_left, limit):
+    """The end of all lifespans at the same time, so that none of them keeps another one from its own.
+
+    The last one hears of it first. Says which took longer than `limit`: have not ended when no time is left.
+    """
+    tasks = {asyncio.ensure_future(one.shutdown(log)): one for one in reversed(lifespans)}
+    left = set(tasks)
+    while left and ((secs := time_left()) is None or secs > 0):
+        timeout = LOOK_S if secs is None else min(secs, LOOK_S)
+        _, left = await asyncio.wait(left, timeout=timeout)
+    for task, lifespan in tasks.items():
+        if task in left:
+            place = innermost(lifespan.task)
+            log(f"the shutdown of {lifespan.name} took {limit}, in {place}")
+            lifespan.task.cancel()
+            task.cancel()
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(error, Exception):
+            log(f"the end of a lifespan failed: {text_of(error)}")
 
 
 def run(loop, server, lifespans):
@@ -158,6 +188,14 @@ def run(loop, server, lifespans):
         try:
             loop.run_forever()
         except BaseException as error:
+            failure = getattr(getattr(loop, "selector", None), "failure", None)
+            if failure is not None:
+                # Neither the lifespans nor the requests inside can go on.
+                server.log(
+                    f"the event loop cannot wait for descriptors: {failure}; the process ends. {CLOSED}"
+                )
+                server.fail()
+                return
             server.log(f"a callback of the event loop raised: {text_of(error)}")
     if isinstance(loop, Loop):
         loop.selector.server = None
@@ -166,11 +204,15 @@ def run(loop, server, lifespans):
     end(loop, server, lifespans)
 
 
+CLOSED = "Code of the application has closed a descriptor that belongs to the loop"
+
+
 def end(loop, server, lifespans):
     """Ends the lifespans and what else runs. The drain timeout of the process bounds it."""
     try:
         # No request is inside any more. Other tasks may be the lifespan's, which ends them itself.
-        shutdown(loop, lifespans, server.log)
+        limit = "longer than `drain_timeout` allows"
+        loop.run_until_complete(shutdown(lifespans, server.log, server.time_left, limit))
         cancel(loop)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())

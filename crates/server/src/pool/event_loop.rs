@@ -75,6 +75,7 @@ pub struct LoopWorker {
     disconnect_cancels: Vec<Option<Option<Nanos>>>,
     /// `None` once the loop has ended.
     on_exit: Option<Box<dyn FnOnce() + Send>>,
+    on_failure: Box<dyn Fn() + Send>,
 }
 
 struct LoopPool {
@@ -136,12 +137,13 @@ impl RunnableLoop {
 }
 
 impl LoopWorker {
-    /// The worker of these pools; `on_exit` is called at its end.
+    /// The worker of these pools; `on_exit` is called at its end, and `on_failure` before where the loop has failed.
     pub(crate) fn new<'p>(
         pools: impl Iterator<Item = &'p Arc<Pool>>,
         bounds: Concurrency,
         blocking: BlockingPool,
         on_exit: Box<dyn FnOnce() + Send>,
+        on_failure: Box<dyn Fn() + Send>,
     ) -> io::Result<Self> {
         let inbox = Arc::new(LoopInbox::new()?);
         let mut own = Vec::new();
@@ -178,6 +180,7 @@ impl LoopWorker {
             blocking,
             disconnect_cancels,
             on_exit: Some(on_exit),
+            on_failure,
         })
     }
 
@@ -453,6 +456,17 @@ impl LoopWorker {
         self.set_free();
     }
 
+    /// How long the process still has; `None` while nothing ends it.
+    pub fn time_left(&self) -> Option<Nanos> {
+        let end = self.inbox.end()?;
+        Some(end.since(telemetry::now()))
+    }
+
+    /// The loop cannot run any more: the process ends, with what is inside.
+    pub fn fail(&self) {
+        (self.on_failure)();
+    }
+
     /// The loop has ended, whatever still refers to this.
     pub fn end(&mut self) {
         if let Some(on_exit) = self.on_exit.take() {
@@ -616,6 +630,13 @@ impl Pool {
     /// Whether something has come for its event loop, where it has one, since this was asked last.
     pub(crate) fn has_called_loop(&self) -> bool {
         self.inbox.get().is_some_and(|inbox| inbox.take_called())
+    }
+
+    /// Tells its event loop, where it has one, when the process is to have ended.
+    pub(crate) fn end_loop_by(&self, end: Stamp) {
+        if let Some(inbox) = self.inbox.get() {
+            inbox.end_by(end);
+        }
     }
 
     /// Has its event loop, where it has one, end all that is inside.

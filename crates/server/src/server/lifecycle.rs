@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use telemetry::Nanos;
+
 use super::{Ended, Event, Idle, LAST_MOMENT, say};
 use crate::driver::{ServingState, Shared};
 use ipc::{Channel, ProcessEvent};
@@ -50,6 +52,7 @@ impl Lifecycle {
                     self.cut_now(2);
                 }
                 Some(Event::PoolThreadEnded) => {}
+                Some(Event::LoopFailed) => self.cut_now(2),
                 None if self.idle_deadline.take().is_some() => self.advance(ServingState::Draining),
                 None if *self.shared.state.borrow() == ServingState::Aborting => return,
                 None => self.cut_now(self.exit_code),
@@ -78,6 +81,7 @@ impl Lifecycle {
             .deadline
             .map_or(deadline, |before| before.min(deadline));
         self.deadline = Some(deadline);
+        self.tell_loop(self.time_left());
         // Who replaces a process has it wait for requests that are under way; the end of all does not.
         let is_replaced = idle == Idle::Awaited;
         self.shared
@@ -116,6 +120,7 @@ impl Lifecycle {
             match self.next() {
                 Some(Event::Resign) if self.asks_to_be_replaced() => {}
                 Some(Event::Resign | Event::Cut) => self.cut_now(1),
+                Some(Event::LoopFailed) => self.cut_now(2),
                 Some(Event::Reopen) => self.shared.log.reopen(),
                 // Threads are counted before they say that they have ended.
                 Some(Event::PoolThreadEnded | Event::DriverEnded(_) | Event::Drain(_)) => {}
@@ -168,8 +173,18 @@ impl Lifecycle {
         self.idle_deadline = None;
         if self.shared.state.send_replace(ServingState::Aborting) != ServingState::Aborting {
             self.deadline = Some(Instant::now() + LAST_MOMENT);
+            // Enough is left to say what did not end.
+            self.tell_loop(LAST_MOMENT / 2);
             self.shared.pools.iter().for_each(|pool| pool.cancel_all());
         }
+    }
+
+    /// Tells the event loop how long it has.
+    fn tell_loop(&self, left: Duration) {
+        let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        let end = telemetry::now().plus(Nanos(left));
+        let pools = self.shared.pools.iter();
+        pools.for_each(|pool| pool.end_loop_by(end));
     }
 
     pub(super) fn ended(&self) -> Ended {
