@@ -249,7 +249,9 @@ def test_a_stream_that_never_listens_is_cancelled_in_the_end(
     server.count()
     assert until(lambda: "whose client is long gone: its task is cancelled" in server.errors)
     server.stop()
-    assert server.errors.count("GET /deaf ") == 1
+    # On a busy computer the watchdog may have written about this request as well.
+    written = [line for line in server.errors.splitlines() if "client is long gone" in line]
+    assert len(written) == 1 and "GET /deaf " in written[0], written
     assert "Traceback" not in server.errors
     assert any(" end=peer-gone" in line for line in server.lines)
 

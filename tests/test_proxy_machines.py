@@ -198,7 +198,8 @@ def test_a_machine_that_is_slow_gets_less(fleet: Fleet) -> None:
         over.set()
         slower.join(DEADLINE_S)
     assert set(load.statuses) == {200}, load.statuses
-    assert answered["2"] < min(answered["1"], answered["3"]), answered
+    # Not less than each of the others: on a busy computer one of those can be slow as well.
+    assert answered["2"] < answered.total() / 6, answered
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(100, marks=LONG)])
