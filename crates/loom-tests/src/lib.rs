@@ -1,11 +1,10 @@
 //! Every interleaving of the server's hand-over code, checked by loom.
 //!
-//! Compiles `server/src/{exchange/ownership,queue,run_guard,loop_wakeup}.rs` as they are against loom's primitives. It is a crate of its own because
-//! tokio, which the server needs, is another thing under `--cfg loom`.
+//! Compiles `server/src/{exchange/ownership,queue,run_guard,loop_wakeup}.rs` as they are against loom's primitives. It is
+//! a crate of its own because `cfg(loom)` is set for all of it (`build.rs`), and loom is no dependency of the server.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p milepost-loom-tests --release`
+//! `cargo test -p milepost-loom-tests`
 #![forbid(unsafe_code)]
-#![cfg(loom)]
 #![allow(dead_code)]
 
 #[path = "../../server/src/loop_wakeup.rs"]

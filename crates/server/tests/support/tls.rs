@@ -61,7 +61,7 @@ impl Running {
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_file(self.dir.path().join(FILE));
         roots.add(certificate.unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
