@@ -1,7 +1,7 @@
 #!/bin/sh
 # `make conformance`: the tests that need servers of others, such as Redis and PostgreSQL.
 #
-# Takes MILEPOST_WHEEL_PROFILE (cargo profile of the wheel, default quick) and arguments for pytest. Servers that are
+# Takes MILEPOST_WHEEL_PROFILE (cargo profile of the wheel, default dev) and arguments for pytest. Servers that are
 # missing are installed from apt where this may be done, and named otherwise. Gives the exit code of pytest, or 2 when
 # something is missing. The tests start the servers themselves, each on a port of its own.
 set -u
@@ -78,7 +78,7 @@ if [ ! -d "$SOCKETIO_CLIENT/node_modules/socket.io-client" ]; then
     npm ci --prefix "$SOCKETIO_CLIENT" --no-audit --no-fund --ignore-scripts --silent || exit 2
 fi
 
-MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
+MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-dev} --features same-libraries" \
     "$venv/bin/python" -m pip wheel -q --no-deps --wheel-dir "$results/wheel" "$root" || exit 2
 "$venv/bin/python" -m pip install -q --no-deps --force-reinstall "$results"/wheel/*.whl || exit 2
 

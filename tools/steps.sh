@@ -26,8 +26,9 @@ fmt() {
 }
 
 # The tree is compiled three times and no more: by clippy, for the tests of Rust, and for the wheel. The tests of
-# Rust have the feature `faults`, all of them, because each other set of features would be another compilation;
-# pytest has the wheel, which is what is released. (loom and fuzz compile a crate or two of it for themselves.)
+# Rust have the feature `faults`, all of them, because each other set of features would be another compilation. The
+# wheel has not, as a release: what depends on that feature is compiled for it anew, the rest is what the tests of
+# Rust have, in the same profile. (fuzz compiles a crate or two of it for itself.)
 with_faults="--workspace --features milepost-python/faults --locked"
 
 clippy() { cargo clippy $with_faults --all-targets -- -D warnings; }
@@ -41,26 +42,36 @@ run_tests() {
 }
 
 # Those that stand beside the code, in seconds.
-unit() { run_tests --lib --bins; }
+unit() { run_tests --lib --bins --exclude milepost-loom-tests; }
 
 rust() { run_tests --lib --bins --tests; }
 
 tidy() { cargo run -q --locked -p xtask -- tidy; }
 
-# Every interleaving of the hand-over; a target folder of its own because `--cfg loom` changes every
-# crate, and optimised because there are many interleavings.
-loom() {
-    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}/loom" \
-        cargo test --locked --profile quick -p milepost-loom-tests
-}
+# Every interleaving of the hand-over: a part of `rust`.
+loom() { cargo test --locked -p milepost-loom-tests; }
 
 fuzz() { sh fuzz/smoke.sh 5 "$seed"; }
 
 # build_wheel VENV FOLDER: a wheel for its interpreter, as the only file of the folder.
 build_wheel() {
     rm -rf "$2"
-    MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-quick}" \
+    MATURIN_PEP517_ARGS="--locked --profile ${MILEPOST_WHEEL_PROFILE:-dev} --features same-libraries" \
         "$1/bin/python" -m pip wheel -q --no-deps --wheel-dir "$2" "$root"
+}
+
+# A library with other features than for the tests of Rust would be compiled a second time, with all that uses it.
+same_libraries() {
+    tree="cargo tree --locked --prefix none --no-dedupe"
+    $tree --workspace --features milepost-python/faults -e normal,build,dev -f '{p} {f}' | sort -u >"$results/of-tests"
+    $tree -p milepost-python --features same-libraries -e normal,build -f '{p} {f}' | sort -u >"$results/of-wheel"
+    others=$(comm -13 "$results/of-tests" "$results/of-wheel" | grep -v '^milepost-')
+    [ -z "$others" ] || {
+        say "the wheel under test has libraries with other features than the tests of Rust:"
+        say "$others"
+        say "hint: name their further features in \`same-libraries\` of crates/python/Cargo.toml"
+        return 1
+    }
 }
 
 # install_wheel VENV FOLDER
@@ -70,7 +81,10 @@ install_wheel() { "$1/bin/python" -m pip install -q --no-deps --force-reinstall 
 # interpreter where it is at hand. They are compiled while others test: those may have the cores.
 wheel() {
     renice -n 10 -p $$ >/dev/null
-    build_wheel "$venv" "$results/wheel" &&
+    # Of the step `pytest`, which then need not wait for them.
+    need_programs
+    same_libraries &&
+        build_wheel "$venv" "$results/wheel" &&
         install_wheel "$venv" "$results/wheel" &&
         install_wheel "$checks" "$results/wheel" &&
         if interpreter=$(find_freethreaded); then
@@ -97,17 +111,20 @@ stubtest() {
 }
 
 # run_pytest VENV ARGUMENT...: most tests wait for a server most of the time, so that more of them than there
-# are cores run at once. Neighbours stay together, for the servers that they share.
+# are cores run at once: two for each core leave four tenths of the processors idle. Neighbours stay together, for the
+# servers that they share.
 run_pytest() {
     of_venv=$1
     shift
     from_elsewhere "$of_venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" \
-        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 2))}" --dist worksteal -m "not conformance" "$@"
+        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 4))}" --dist worksteal -m "not conformance" "$@"
 }
 
 # Tests with programs that are not there are skipped, and say so.
+need_programs() { sh tools/need.sh logrotate rsyslogd strace nginx nginx-stream || true; }
+
 pytest() {
-    sh tools/need.sh logrotate rsyslogd strace nginx nginx-stream || true
+    need_programs
     run_pytest "$venv" -rs
 }
 

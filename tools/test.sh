@@ -4,8 +4,8 @@
 # Takes names of steps as arguments (default: all of them) and
 #   MILEPOST_TEST_BUDGET          seconds that the steps may take (default 720 for all of them)
 #   MILEPOST_FREETHREADED=build   build the free-threaded interpreter if it is not at hand
-#   MILEPOST_WHEEL_PROFILE        cargo profile of the wheel under test (default quick)
-#   MILEPOST_PYTEST_WORKERS       how many tests of pytest run at once (default two for each core)
+#   MILEPOST_WHEEL_PROFILE        cargo profile of the wheel under test (default dev, as the tests of Rust)
+#   MILEPOST_PYTEST_WORKERS       how many tests of pytest run at once (default four for each core)
 #   MILEPOST_TEST_SEED            of what is drawn at random (default a number of the commit's tree)
 # Prints how long each step took and whether all of them kept the budget, and adds a line for each step to
 # `test-times.tsv` in the target folder: commit, step, seconds, outcome.
@@ -15,12 +15,13 @@ set -u
 . "$(dirname "$0")/common.sh"
 cd "$root" || exit 2
 
-# Two lanes run beside each other, because a wheel is compiled by one core at a time for most of its time, and loom
-# and fuzzers compute on one. What talks to servers comes after both: it has the machine for itself.
-cargo_lane="fmt clippy unit rust tidy"
-wheel_lane="wheel stubtest loom fuzz"
+# Two lanes run beside each other, because fuzzers and the last crates of a compilation compute on one core. The wheel
+# is compiled while the tests of Rust run: both have one target folder, in which cargo compiles for one at a time. What
+# talks to servers comes after both lanes: it has the machine for itself.
+cargo_lane="fmt clippy unit loom rust tidy"
+wheel_lane="fuzz wheel stubtest"
 server_lane="pytest freethreaded"
-# `unit` is a part of `rust`.
+# `unit` and `loom` are parts of `rust`.
 everything="fmt clippy rust tidy $wheel_lane $server_lane"
 steps=${*:-$everything}
 began=$(date +%s)
