@@ -154,8 +154,17 @@ freethreaded() {
         run_pytest "$ft_venv" --ignore-glob '*/test_frameworks_*' $without
 }
 
+# processors_used FILE: writes the seconds of processors that all steps of this lane have used. A subshell, as of `$()`,
+# would have used none.
+processors_used() {
+    times >"$1.times"
+    # `1m2.5s 0m3.1s` of the shell, then of its children.
+    awk 'NR == 2 { split($1 "s" $2, at, /[ms]+/); print int(at[1] * 60 + at[2] + at[3] * 60 + at[4]) }' "$1.times" >"$1"
+}
+
 run_step() {
     step_began=$(date +%s)
+    processors_used "$results/$1.before"
     echo "-- $1: under way"
     "$1" >"$results/$1.txt" 2>&1
     case $? in
@@ -164,8 +173,10 @@ run_step() {
         *) outcome=FAILED ;;
     esac
     step_took=$(($(date +%s) - step_began))
+    processors_used "$results/$1.after"
+    step_computed=$(($(cat "$results/$1.after") - $(cat "$results/$1.before")))
     echo "$1" >>"$results/$outcome"
-    printf '%s\t%s\t%s\n' "$1" "$step_took" "$outcome" >>"$results/times"
+    printf '%s\t%s\t%s\t%s\n' "$1" "$step_took" "$outcome" "$step_computed" >>"$results/times"
     # Steps that run beside each other must not print into each other's sections.
     {
         flock 9

@@ -8,7 +8,7 @@
 #   MILEPOST_PYTEST_WORKERS       how many tests of pytest run at once (default four for each core)
 #   MILEPOST_TEST_SEED            of what is drawn at random (default a number of the commit's tree)
 # Prints how long each step took and whether all of them kept the budget, and adds a line for each step to
-# `test-times.tsv` in the target folder: commit, step, seconds, outcome.
+# `test-times.tsv` in the target folder: commit, step, seconds, outcome, seconds of processors.
 # Gives exit 0 when all steps passed, 1 when one did not, 2 when something is missing. What the steps
 # are, and what they print, is in steps.sh.
 set -u
@@ -77,13 +77,15 @@ tell_times() {
     kept=${CARGO_TARGET_DIR:-$root/target}/test-times.tsv
     echo
     # In the order in which they ended; lanes run beside each other, so that their sum is more than the total.
-    while read -r step seconds outcome; do
-        printf '%8s s  %s\n' "$seconds" "$step"
-        printf '%s\t%s\t%s\t%s\n' "$commit" "$step" "$seconds" "$outcome" >>"$kept"
+    # What they share is the processors: how many seconds of them each has used says where time goes.
+    while read -r step seconds outcome computed; do
+        printf '%8s s  %8s s of processors  %s\n' "$seconds" "$computed" "$step"
+        printf '%s\t%s\t%s\t%s\t%s\n' "$commit" "$step" "$seconds" "$outcome" "$computed" >>"$kept"
     done <"$results/times"
     # On a machine that has compiled nothing yet.
     budget=${MILEPOST_TEST_BUDGET:-$([ "$steps" != "$everything" ] || echo 720)}
-    printf '%8s s  total%s\n' "$1" "${budget:+, of a budget of $budget s}"
+    computed=$(awk '{ sum += $4 } END { print sum + 0 }' "$results/times")
+    printf '%8s s  %8s s of processors  total%s\n' "$1" "$computed" "${budget:+, of a budget of $budget s}"
     [ "$1" -le "${budget:-$1}" ] || echo "milepost: over the budget by $(as_minutes $(($1 - budget)))"
 }
 
@@ -102,8 +104,9 @@ need_space() {
         fi
         wanted_mb=1000
     done
-    # A checkout that is compiled once has no use for what makes the next compilation faster: half of the folder.
-    [ -d "$target/debug/incremental" ] || export CARGO_INCREMENTAL=0
+    # A checkout that is compiled once has no use for what makes the next compilation faster, half of the folder, nor
+    # for the lines of a backtrace, a fifth of the time that our crates take: a panic names its own line anyway.
+    [ -d "$target/debug/incremental" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
 }
 
 refuse_unknown_steps
