@@ -117,7 +117,7 @@ run_pytest() {
     of_venv=$1
     shift
     from_elsewhere "$of_venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" \
-        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 4))}" --dist worksteal -m "not conformance" "$@"
+        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 3))}" --dist worksteal -m "not conformance" "$@"
 }
 
 # Tests with programs that are not there are skipped, and say so.
