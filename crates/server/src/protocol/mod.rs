@@ -198,7 +198,9 @@ impl Connection {
         .await;
     }
 
-    /// A request that has arrived then, complete or not. Once an exchange: it has a new id.
+    /// A request that has arrived then, complete or not. Once an exchange: it has a new id. Inline: a record is large, and
+    /// is made where it stays.
+    #[inline]
     pub(crate) fn request<'a>(&self, head: HeadView<'a>, arrived: Stamp) -> ReceivedRequest<'a> {
         let driver = &self.driver;
         let is_trusted = self.opened.ends.is_trusted;
@@ -339,6 +341,9 @@ impl Connection {
         let driver = &self.driver;
         let head = request.head;
         let ends = self.ends_of(head);
+        request.record.is_https = ends.scheme == "https";
+        // Ends of its own have what a trusted proxy says of its client.
+        request.record.is_forwarded = !Arc::ptr_eq(&ends, &self.opened.ends);
         let counted = match look {
             Look::First => self.count_request(head, &ends, now),
             // It has kept its place while it was checked.
@@ -353,9 +358,6 @@ impl Connection {
             return Begun::Respond(self.refuse(request, refusal));
         }
         let ReceivedRequest { record, .. } = request;
-        record.is_https = ends.scheme == "https";
-        // Ends of its own have what a trusted proxy says of its client.
-        record.is_forwarded = !Arc::ptr_eq(&ends, &self.opened.ends);
         let disposition = driver.shared.service.dispatch(head, &ends);
         if look == Look::Authorized && record.route != disposition.route {
             // Nobody has asked the guard of the other route.
@@ -588,9 +590,11 @@ impl Connection {
             self.driver.cut.set(self.driver.cut.get() + 1);
         }
         self.last_sent.set(record.phases.sent);
-        self.driver
-            .recorder
-            .close(record, head, &self.ends_of(head));
+        // The fields of most heads are searched once, where the request begins: a record of one that never began has no
+        // head that could describe a client.
+        let described = record.is_forwarded.then(|| self.ends_of(head));
+        let ends = described.as_ref().unwrap_or(&self.opened.ends);
+        self.driver.recorder.close(record, head, ends);
         self.permit.take();
     }
 

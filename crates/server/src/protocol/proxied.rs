@@ -107,8 +107,8 @@ impl Connection {
             return Ok(None);
         }
         // The place of the request before, if this driver has answered it, must be free by now.
-        let is_forwarded = ends.client_host != self.opened.ends.client_host;
-        if !shared.client_limit.is_on() || !is_forwarded {
+        let is_own = || ends.client_host == self.opened.ends.client_host;
+        if !shared.client_limit.is_on() || is_own() {
             return Ok(None);
         }
         let Ok(ip) = ends.client_host.parse() else {
