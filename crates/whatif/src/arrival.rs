@@ -33,6 +33,10 @@ pub struct LoopSteps {
     pub longest: Nanos,
     /// How long it lasts.
     pub lifetime: Lifetime,
+    /// What it costs the loop to begin it, beside its steps; `None`: as much as most ([`crate::LoopPlan::begin`]).
+    pub begin: Option<Nanos>,
+    /// What a sleeping loop needs to look at its queue when this request comes; `None`: what others needed.
+    pub wake: Option<Nanos>,
 }
 
 /// How long what a request has begun lasts.

@@ -37,6 +37,8 @@ fn request(at_ms: u64, run_ms: u64, busy_ms: u64, len: u32) -> Arrival {
             busy: ms(busy_ms),
             longest: Nanos(ms(busy_ms).0 / u64::from(len)),
             lifetime: Lifetime::Response,
+            begin: None,
+            wake: None,
         },
         ..Arrival::default()
     }

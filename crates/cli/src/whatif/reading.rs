@@ -244,6 +244,8 @@ fn steps(line: &Line<'_>) -> Option<LoopSteps> {
             (false, true) => Lifetime::EventStream,
             (false, false) => Lifetime::Response,
         },
+        begin: None,
+        wake: None,
     })
 }
 

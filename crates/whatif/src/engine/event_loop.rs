@@ -100,6 +100,8 @@ struct Task {
     step: Nanos,
     /// The wait between two steps.
     gap: Nanos,
+    /// What it costs to begin it, where that is known.
+    begin: Option<Nanos>,
     /// It still counts among those inside.
     counts: bool,
 }
@@ -307,7 +309,10 @@ impl EventLoop {
         };
         // To begin a request costs the loop something that no step of it shows.
         let took = match is_first {
-            true => Nanos(took.0.saturating_add(self.plan.begin.0)),
+            true => {
+                let begin = task.begin.unwrap_or(self.plan.begin);
+                Nanos(took.0.saturating_add(begin.0))
+            }
             false => took,
         };
         let ends = now.plus(took);
@@ -407,6 +412,7 @@ impl Task {
             longest_at: ((place * f64::from(steps_len)) as u32).min(steps_len - 1),
             step: Nanos(rest.0 / others_len),
             gap: Nanos(run.0.saturating_sub(steps.busy.0) / others_len),
+            begin: steps.begin,
             counts: true,
         }
     }

@@ -196,7 +196,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         self.inside += 1;
         self.timeline.level.waiting += 1;
         if is_on_loop {
-            self.call_loop(process);
+            self.call_loop(process, arrival.steps.wake);
         } else if begins {
             let thread = pool.wake().expect("a thread is idle");
             let wake = self.wake();
@@ -353,12 +353,14 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
     /// There may be room inside the event loop now.
     fn call_if_any_waits(&mut self, process: usize) {
         if self.waits(process) > 0 && self.loops[process].free_len(self.now) > 0 {
-            self.call_loop(process);
+            self.call_loop(process, None);
         }
     }
 
-    fn call_loop(&mut self, process: usize) {
-        let wake = drawn(&self.setting.loop_wakes, &mut self.random);
+    /// Calls a loop, which needs `wake` if it sleeps; without that it needs what one of the log has needed.
+    fn call_loop(&mut self, process: usize, wake: Option<Nanos>) {
+        let drawn = || drawn(&self.setting.loop_wakes, &mut self.random);
+        let wake = wake.unwrap_or_else(drawn);
         self.loops[process].call(self.now, wake);
     }
 

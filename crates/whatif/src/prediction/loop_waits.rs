@@ -52,9 +52,12 @@ pub fn take_out_loop_waits(basis: &mut Basis, present: &Variant) {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{basis, fixed};
-    use super::super::{PoolVariant, Threads};
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use super::super::{ErrorMax, PoolVariant, Threads, Times, calibrate};
     use super::*;
-    use crate::recorded::{Recorder, Seen, Workload};
+    use crate::recorded::{LoopCosts, Recorder, Seen, Workload};
     use crate::{LoopSteps, RunsOn};
 
     fn seen(at_ms: u64, queue_ms: u64, run_ms: u64, busy_ms: u64, len: u32) -> Seen {
@@ -124,6 +127,87 @@ mod tests {
         for (number, found) in simulated {
             let expect = [1_030, 1_000, 120][number as usize % 3];
             assert!(found.abs_diff(expect) <= 20, "{number}: {found}");
+        }
+    }
+
+    /// What a loop at its limit logs, with spans cut to microseconds: each of `clients` asks again as soon as it has its
+    /// answer. What a request costs changes all the time, and now and then something else holds the loop.
+    fn saturated(seed: u64, clients: u64) -> Vec<Seen> {
+        const LEN: usize = 12_000;
+        let mut random = fastrand::Rng::with_seed(seed);
+        // Moments at which clients ask, in nanoseconds, the next one first.
+        let mut asks: BinaryHeap<Reverse<(u64, u64)>> = (0..clients)
+            .map(|one| Reverse((1_000 * one, one)))
+            .collect();
+        let (mut free_at, mut cost_ns) = (0, random.f64() * 20_000.0 + 2_000.0);
+        let us = |ns: u64| Nanos(ns / 1_000 * 1_000);
+        let mut log = Vec::with_capacity(LEN);
+        for _ in 0..LEN {
+            let Reverse((came, client)) = asks.pop().unwrap();
+            // A loop that sleeps needs 30 us to wake, and now and then milliseconds, because it gets no processor.
+            let began = match came < free_at {
+                true => free_at,
+                false if random.u32(0..100) == 0 => came + random.u64(0..20_000_000),
+                false => came + 30_000,
+            };
+            let busy = random.u64(200..8_000);
+            cost_ns = (cost_ns * (0.9 + 0.2 * random.f64())).clamp(1_500.0, 40_000.0);
+            let pause = if random.u32(0..5_000) == 0 {
+                random.u64(0..40_000_000)
+            } else {
+                0
+            };
+            free_at = began + busy + cost_ns as u64 + pause;
+            asks.push(Reverse((free_at + random.u64(5_000..100_000), client)));
+            log.push(Seen {
+                began_unix_ns: 1_795_262_400_000_000_000 + us(came).0,
+                queue: Some(us(began - came)),
+                run: Some(us(busy)),
+                steps: Some(LoopSteps {
+                    len: 1,
+                    busy: us(busy),
+                    longest: us(busy),
+                    ..LoopSteps::default()
+                }),
+                ..Seen::default()
+            });
+        }
+        log
+    }
+
+    #[test]
+    fn the_log_of_a_loop_at_its_limit_is_repeated() {
+        for seed in 0..12 {
+            let clients = [16, 64, 256][seed as usize % 3];
+            let mut recorder = Recorder::default();
+            recorder.begin();
+            for one in saturated(seed, clients) {
+                recorder.push(&one).unwrap();
+            }
+            let recording = recorder.finish();
+            let mut basis = basis();
+            basis.loop_costs = LoopCosts::of(&recording);
+            basis.requests = Requests::Recorded(Workload::of_loop(&recording, seed));
+            let on_loop = PoolVariant {
+                runs_on: RunsOn::EventLoop,
+                ..PoolVariant::of_threads("default", Threads::fixed(1))
+            };
+            let present = Variant {
+                pools: vec![on_loop],
+                ..fixed(1)
+            };
+            take_out_loop_waits(&mut basis, &present);
+            let error_max = ErrorMax {
+                share: 0.1,
+                span: Nanos::from_us(200),
+            };
+            let measured = Times::of(recording.queue());
+            let found = calibrate(&basis, &present, measured, error_max);
+            assert!(
+                found.holds,
+                "seed {seed}, {clients} clients: {:?}",
+                found.errors
+            );
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Takes a recording, gives what a sleeping loop needs to look at its queue, and what it costs the loop to begin a request
 //! beside the steps that the log shows: to look, to make its task, to send its response.
 
+use std::num::NonZeroU32;
+
 use telemetry::{Nanos, nearest_rank};
 
 use super::{Kept, KeptSteps, Recording};
@@ -31,6 +33,10 @@ const TAIL_LEN_MIN: usize = 200;
 const WAKES_LEN_MAX: usize = 1_000;
 /// A longer wait was one for the loop.
 const WAKE_MAX_NS: u64 = 1_000_000;
+/// So many begins in turn have a mean of their own where steps of others may lie between them; else each has its own.
+const OWN_LEN: usize = 16;
+/// With fewer, the steps of tasks that began before tell too little, and the mean of all counts.
+const OWN_LEN_MIN: usize = 8;
 /// Between two begins that are farther apart something else happened.
 const SPAN_MAX_NS: u64 = 50_000_000;
 /// More was spent otherwise: by tasks that the application has made itself.
@@ -41,8 +47,10 @@ impl LoopCosts {
     pub fn of(recording: &Recording) -> LoopCosts {
         let mut wakes = wakes(recording);
         if (wakes.len() as u64) < LEN_MIN {
-            // Where the loop hardly ever slept, what it needs then hardly matters.
-            wakes = shortest(recording).into_iter().collect();
+            // The loop hardly ever slept. At its limit even the shortest waits are those for others, and would delay all
+            // of a simulation in which it never sleeps again.
+            let found = wakes.first().copied().into_iter();
+            wakes = found.chain(shortest(recording)).min().into_iter().collect();
         }
         let wake = match wakes.len() as u64 {
             0 => 0,
@@ -55,7 +63,11 @@ impl LoopCosts {
         let begin = match recording.is_by_second() {
             // Arrivals within a second are a guess, and so are begins.
             true => None,
-            false => begin_ns(recording),
+            false => {
+                let mut mean = MeanBegin::default();
+                busy_spans(recording, &mut |span| mean.add(span));
+                mean.ns()
+            }
         };
         LoopCosts {
             wake: Nanos(wake),
@@ -65,24 +77,37 @@ impl LoopCosts {
     }
 }
 
-/// The waits, in order, of requests that came while nothing with a long step was inside, and there was room: the loop slept,
-/// or nearly so.
+/// The waits, in order, of requests that found a sleeping loop.
 fn wakes(recording: &Recording) -> Vec<u64> {
+    let mut found: Vec<u64> = own_wakes(recording).into_iter().map(|(_, ns)| ns).collect();
+    found.sort_unstable();
+    found
+}
+
+/// The requests that came while nothing with a long step was inside, nobody waited and there was room, by their places, and
+/// what they waited: the loop slept, or nearly so.
+///
+/// A loop that needs long for that lies where it lay as well: clients that wait for their answers ask nothing meanwhile.
+pub(super) fn own_wakes(recording: &Recording) -> Vec<(usize, u64)> {
     let room = room(recording);
     let mut found = Vec::new();
     for process in 0..recording.processes() {
-        let own = || ran(recording).filter(|(one, _)| usize::from(one.process) == process);
-        let long = || own().filter(|(_, steps)| steps.steps().longest.0 >= LONG_STEP_NS);
-        // Those that wait already get the places before it.
-        let all = Inside::of(own().map(|(one, _)| (one.at, one.ended())));
-        let long = Inside::of(long().map(|(one, _)| (one.began(), one.ended())));
-        for (one, _) in own() {
-            if all.len(one.at, one.at) < room && long.len(one.at, one.began()) == 0 {
-                found.push(one.queue_ns());
+        let all = || recording.kept.iter().zip(&recording.steps).enumerate();
+        let is_own = |one: &Kept| one.has_run() && usize::from(one.process) == process;
+        let own = || all().filter(|(_, (one, _))| is_own(one));
+        let inside = Inside::of(own().map(|(_, (one, _))| (one.at, one.ended())));
+        let long = own().filter(|(_, (_, steps))| steps.steps().longest.0 >= LONG_STEP_NS);
+        let long = Inside::of(long.map(|(_, (one, _))| (one.began(), one.ended())));
+        // A loop that others wait for does not sleep, however short the steps are that it is at.
+        let waiting = Inside::of(own().map(|(_, (one, _))| (one.at, one.began())));
+        for (index, (one, _)) in own() {
+            // Those that wait already get the places before it.
+            let has_place = waiting.len(one.at, one.at) == 0 && inside.len(one.at, one.at) < room;
+            if has_place && long.len(one.at, one.began()) == 0 {
+                found.push((index, one.queue_ns()));
             }
         }
     }
-    found.sort_unstable();
     found
 }
 
@@ -134,72 +159,138 @@ fn ran(recording: &Recording) -> impl Iterator<Item = (&Kept, &KeptSteps)> {
     both.filter(|(one, _)| one.has_run())
 }
 
-/// While requests waited for a loop that had room for them, it did nothing but work: what is left of that time beside the
-/// steps is what it costs to begin the requests that began in it.
-fn begin_ns(recording: &Recording) -> Option<u64> {
+/// What it cost the loop to begin each request, where the log says that: while the loop did nothing but work, the time from
+/// one begin to the next, without the step.
+///
+/// The mean of all does not repeat a loop at its limit. Nothing is idle there, so that an error of a microsecond for each
+/// request adds to the waits of all that follow, 40,000 times a second, and a moment in which something else held the loop
+/// must lie where it lay: clients that wait for their answers ask nothing meanwhile.
+pub(super) fn begins(recording: &Recording) -> Vec<Option<NonZeroU32>> {
+    let mut own = vec![None; recording.kept.len()];
+    if recording.is_by_second() {
+        return own;
+    }
+    busy_spans(recording, &mut |span| span.own_begins(&mut own));
+    own
+}
+
+/// Gives each time in which a loop did nothing but work: while requests waited for it, and it had room for them.
+fn busy_spans(recording: &Recording, take: &mut dyn FnMut(&BusySpan)) {
     let room = room(recording);
-    let (mut begun_len, mut left_ns) = (0, 0);
     for process in 0..recording.processes() {
-        let own = ran(recording).filter(|(one, _)| usize::from(one.process) == process);
+        let all = recording.kept.iter().zip(&recording.steps).enumerate();
+        let own = all.filter(|(_, (one, _))| one.has_run() && usize::from(one.process) == process);
         let mut runs: Vec<LoopRun> = own
-            .map(|(one, steps)| LoopRun {
+            .map(|(index, (one, steps))| LoopRun {
+                index,
                 began: one.began(),
                 came: one.at,
                 ended: one.ended(),
                 busy: steps.steps().busy.0,
             })
             .collect();
-        runs.sort_unstable_by_key(|run| run.began);
+        runs.sort_by_key(|run| (run.began, run.came));
         let mut ends: Vec<u64> = runs.iter().map(|run| run.ended).collect();
         ends.sort_unstable();
         let mut span = BusySpan::default();
         for (index, pair) in runs.windows(2).enumerate() {
             let [run, next] = [pair[0], pair[1]];
             let inside = (index + 1).saturating_sub(ends.partition_point(|end| *end <= next.began));
-            let is_within = next.came <= run.began && inside < room;
+            let is_awaited =
+                next.came <= run.began || inside == 0 && next.began - next.came > WAKE_MAX_NS;
+            let is_within = is_awaited && inside < room;
             if !is_within || next.began - run.began > SPAN_MAX_NS {
-                span.close(&mut begun_len, &mut left_ns);
+                take(&span);
+                span = BusySpan::default();
                 continue;
             }
-            span.extend(run, next.began);
+            span.runs.push(run);
+            span.has_tasks |= inside > 0;
+            span.until = next.began;
         }
-        span.close(&mut begun_len, &mut left_ns);
+        take(&span);
     }
-    (begun_len >= LEN_MIN).then(|| left_ns / begun_len)
 }
 
 #[derive(Clone, Copy)]
 struct LoopRun {
+    /// Among all of the recording.
+    index: usize,
     began: u64,
     came: u64,
     ended: u64,
     busy: u64,
 }
 
-/// A time in which a loop did nothing but work: from the begin of a request to that of the last that waited for it.
+/// A time in which a loop did nothing but work: from the begin of a request to that of the last that waited for it. What is
+/// left of it beside the steps is what it cost to begin the requests that began in it.
 #[derive(Default)]
 struct BusySpan {
     /// Requests that began in it, the last one apart.
     runs: Vec<LoopRun>,
+    /// When the last one began.
     until: u64,
+    /// Some had not ended when the next one began: their other steps may lie in this time or outside.
+    has_tasks: bool,
 }
 
 impl BusySpan {
-    fn extend(&mut self, run: LoopRun, until: u64) {
-        self.runs.push(run);
-        self.until = until;
+    /// Gives the requests of this span their begins.
+    fn own_begins(&self, own: &mut [Option<NonZeroU32>]) {
+        if self.runs.is_empty() || self.has_tasks && self.runs.len() < OWN_LEN_MIN {
+            return;
+        }
+        // Steps of those that began before, and still to do: they are taken from what follows.
+        let mut owed = 0;
+        let mut rest = &self.runs[..];
+        while !rest.is_empty() {
+            let len = match self.has_tasks {
+                false => 1,
+                // The last few belong to those before them.
+                true if rest.len() < 2 * OWN_LEN => rest.len(),
+                true => OWN_LEN,
+            };
+            let (few, later) = rest.split_at(len);
+            let until = later.first().map_or(self.until, |run| run.began);
+            let took = until - few[0].began;
+            let busy: u64 = few.iter().map(|run| run.busy).sum::<u64>() + owed;
+            owed = busy.saturating_sub(took);
+            let most = if self.has_tasks {
+                BEGIN_MAX_NS
+            } else {
+                SPAN_MAX_NS
+            };
+            let each = (took.saturating_sub(busy) / len as u64).clamp(1, most);
+            let each = u32::try_from(each).ok().and_then(NonZeroU32::new);
+            for run in few {
+                own[run.index] = each;
+            }
+            rest = later;
+        }
+    }
+}
+
+/// The mean of all begins.
+#[derive(Default)]
+struct MeanBegin {
+    len: u64,
+    left_ns: u64,
+}
+
+impl MeanBegin {
+    fn add(&mut self, span: &BusySpan) {
+        // The steps of those inside at its ends lie partly outside: in a short span that is all there is.
+        if span.runs.len() as u64 >= LEN_MIN {
+            let took = span.until - span.runs[0].began;
+            let busy: u64 = span.runs.iter().map(|run| run.busy).sum();
+            // As much is still to do of those that began late as was to do of those that began before.
+            self.len += span.runs.len() as u64;
+            self.left_ns += took.saturating_sub(busy);
+        }
     }
 
-    fn close(&mut self, begun_len: &mut u64, left_ns: &mut u64) {
-        // The steps of those inside at its ends lie partly outside: in a short span that is all there is.
-        if self.runs.len() as u64 >= LEN_MIN {
-            let took = self.until - self.runs[0].began;
-            let busy: u64 = self.runs.iter().map(|run| run.busy).sum();
-            // As much is still to do of those that began late as was to do of those that began before.
-            *begun_len += self.runs.len() as u64;
-            *left_ns += took.saturating_sub(busy);
-        }
-        self.runs.clear();
+    fn ns(&self) -> Option<u64> {
+        (self.len >= LEN_MIN).then(|| self.left_ns / self.len)
     }
 }
 

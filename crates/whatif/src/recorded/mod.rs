@@ -20,6 +20,7 @@ mod work;
 mod workload;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use hdrhistogram::Histogram;
 use telemetry::Nanos;
@@ -103,6 +104,10 @@ pub(crate) struct KeptSteps {
     longest_s: f32,
     len: u32,
     lifetime: Lifetime,
+    /// What it cost the loop to begin it, where that is known: nanoseconds, in four bytes.
+    begin_ns: Option<NonZeroU32>,
+    /// What the sleeping loop that it found needed, likewise.
+    wake_ns: Option<NonZeroU32>,
 }
 
 impl KeptSteps {
@@ -113,6 +118,8 @@ impl KeptSteps {
             longest_s: seconds(steps.longest),
             len: steps.len,
             lifetime: steps.lifetime,
+            begin_ns: None,
+            wake_ns: None,
         }
     }
 
@@ -123,6 +130,8 @@ impl KeptSteps {
             busy: nanos(self.busy_s),
             longest: nanos(self.longest_s),
             lifetime: self.lifetime,
+            begin: self.begin_ns.map(|ns| Nanos(u64::from(ns.get()))),
+            wake: self.wake_ns.map(|ns| Nanos(u64::from(ns.get()))),
         }
     }
 }

@@ -6,9 +6,11 @@
 //! route.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use telemetry::{Nanos, nearest_rank};
 
+use super::loop_costs::{begins, own_wakes};
 use super::stalls::Moving;
 use super::work::{Event, walk};
 use super::{Kept, KeptSteps, LockFit, Recording};
@@ -64,6 +66,12 @@ impl Workload {
         let (mut kept, mut steps) = (recording.kept.clone(), recording.steps.clone());
         for one in &mut kept {
             one.cpu_s = -1.0;
+        }
+        for (own, begin) in steps.iter_mut().zip(begins(recording)) {
+            own.begin_ns = begin;
+        }
+        for (index, wake) in own_wakes(recording) {
+            steps[index].wake_ns = u32::try_from(wake).ok().and_then(NonZeroU32::new);
         }
         lend_runs(&mut kept, &mut steps, seed);
         Workload {
