@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from frames import TEXT, WebSocket, close
 
 from serving import Milepost
 
@@ -26,7 +27,9 @@ PHASES = re.compile(
     r"receive=(?P<receive>\d+\.\d{6}) queue=(?P<queue>\d+\.\d{6}) run=(?P<run>\d+\.\d{6}) "
     r"send=(?P<send>\d+\.\d{6}) total=(?P<total>\d+\.\d{6}) id=\S+ route=\S+( pool=\S+)?"
     r'( end=[a-z-]+)?( cause="[^"]+")?( waiting=\d+ threads=\d+ idle=\d+)?( queued=yes)?'
-    r"( before=\d+\.\d{6})?( cpu=\d+\.\d{6})? worker=(-|\d+\.\d+) at=(?P<at>\d+)\.\d{6}$"
+    r"( before=\d+\.\d{6})?( messages_in=\d+ messages_out=\d+ close_code=\d+)?"
+    r"( loop=\d+\.\d{6} steps=\d+ busy=\d+\.\d{6} longest=\d+\.\d{6})?( cpu=\d+\.\d{6})?"
+    r" worker=(-|\d+\.\d+) at=(?P<at>\d+)\.\d{6}$"
 )
 
 
@@ -59,6 +62,30 @@ def test_a_real_line_has_the_form_of_the_samples(tmp_path: Path) -> None:
                 connection.ask("GET", target)
     assert len(server.lines) == 3
     assert all(PHASES.match(line) for line in server.lines), server.lines
+
+
+def test_a_real_line_of_a_websocket_connection_has_the_form_of_the_sample(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "async def app(scope, receive, send):\n"
+        "    await receive()\n"
+        "    await send({'type': 'websocket.accept'})\n"
+        "    text = (await receive())['text']\n"
+        "    await send({'type': 'websocket.send', 'text': text})\n"
+        "    await receive()\n"
+    )
+    with Milepost(tmp_path, "app:app", "--lifespan", "off") as server, server.connect() as client:
+        connection = WebSocket(client, "/chat")
+        connection.send(TEXT, b"hello")
+        assert connection.text() == "hello"
+        client.send(close(1001))
+        assert connection.closed()[0] == 1001
+    (line,) = server.lines
+    page = (ROOT / "docs/guide/websocket.md").read_text()
+    (sample,) = (one for one in page.splitlines() if " messages_in=" in one)
+    assert PHASES.match(line), line
+    names = [[part.partition("=")[0] for part in one.split() if "=" in part] for one in (line, sample)]
+    # Whether it waited for the loop differs from line to line.
+    assert [name for name in names[0] if name != "queued"] == names[1]
 
 
 def test_the_page_names_every_counter_of_the_status_page(tmp_path: Path) -> None:
