@@ -15,11 +15,11 @@ set -u
 . "$(dirname "$0")/common.sh"
 cd "$root" || exit 2
 
-# Two lanes run beside each other, because fuzzers and the last crates of a compilation compute on one core. The wheel
-# is compiled while the tests of Rust run: both have one target folder, in which cargo compiles for one at a time. What
-# talks to servers comes after both lanes: it has the machine for itself.
+# Two lanes run beside each other. clippy, the tests of Rust and the wheel have one target folder, in which cargo compiles
+# for one at a time, with all cores; the fuzzers, each on one core, come last, beside the tests of Rust, which leave a
+# part of the cores idle. What talks to servers comes after both lanes: it has the machine for itself.
 cargo_lane="fmt clippy unit loom rust tidy"
-wheel_lane="fuzz wheel stubtest"
+wheel_lane="wheel stubtest fuzz"
 server_lane="pytest freethreaded"
 # `unit` and `loom` are parts of `rust`.
 everything="fmt clippy rust tidy $wheel_lane $server_lane"
