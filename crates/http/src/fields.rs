@@ -400,30 +400,18 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
 /// `reg-name`, which includes IPv4 addresses. RFC 1035 section 3.1: no label of it is empty but the root's,
 /// behind the last dot, and a name consists of more than that one.
 fn is_name(name: &[u8]) -> bool {
-    let mut is_plain = true;
-    let mut label_is_empty = true;
-    let mut has_empty_label = false;
-    // One pass without a way out of it: hardly any name has an escape.
-    for &byte in name {
-        let is_dot = byte == b'.';
-        has_empty_label |= label_is_empty & is_dot;
-        label_is_empty = is_dot;
-        is_plain &= is_host_name(byte);
-    }
-    !name.is_empty() && !has_empty_label && (is_plain || is_escaped_name(name))
-}
-
-/// As `is_name`, with escapes and whatever its labels are.
-fn is_escaped_name(name: &[u8]) -> bool {
     let mut rest = name;
+    let mut label_is_empty = true;
     while let [first, tail @ ..] = rest {
         rest = match (first, tail) {
+            (b'.', _) if label_is_empty => return false,
             (b, tail) if is_host_name(*b) => tail,
             (b'%', [a, b, tail @ ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => tail,
             _ => return false,
         };
+        label_is_empty = *first == b'.';
     }
-    true
+    !name.is_empty()
 }
 
 /// The standard library's reader is exactly the grammar of RFC 3986 section 3.2.2 without zones.
