@@ -83,6 +83,14 @@ impl Protocol {
         true
     }
 
+    /// Whether there is a record that the steps of the task can be noted in.
+    pub(super) fn has_record(&mut self) -> bool {
+        match self {
+            Self::Http(request) => request.assignment().is_some(),
+            Self::WebSocket(_) => true,
+        }
+    }
+
     /// The steps of the task, for the record.
     pub(super) fn note(&mut self, facts: LoopFacts) {
         match self {

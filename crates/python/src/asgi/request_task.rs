@@ -518,8 +518,12 @@ impl RequestTask {
 }
 
 impl TaskState {
-    /// The record has the steps until now: its exchange may leave with what follows.
+    /// The record has the steps until now: its exchange may leave with what follows. One that has left needs no look at the
+    /// clock.
     fn note_steps(&mut self) {
+        if !self.protocol.has_record() {
+            return;
+        }
         let facts = self.meter.facts(telemetry::now());
         self.protocol.note(facts);
     }
