@@ -512,11 +512,14 @@ def test_a_unix_socket_on_which_nobody_accepts_slows_nothing(
             with pytest.raises(BlockingIOError):
                 other.connect(socket_path)
         server = serve(toml=exporting_to(f"unix:{socket_path}", static(tmp_path)))
-        thread = next(
-            task
-            for task in Path(f"/proc/{server.serving_pid}/task").iterdir()
-            if (task / "comm").read_text().strip() == "mp-traces"
-        )
+
+        # A thread takes its name itself, when it gets a processor.
+        def threads() -> list[Path]:
+            tasks = Path(f"/proc/{server.serving_pid}/task").iterdir()
+            return [task for task in tasks if (task / "comm").read_text().strip() == "mp-traces"]
+
+        assert until(lambda: len(threads()) == 1)
+        (thread,) = threads()
         with server.connect() as client:
             assert client.ask("GET", "/files/a.txt").status == 200
             if is_full:

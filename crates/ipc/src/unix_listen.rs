@@ -7,6 +7,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
@@ -73,7 +74,10 @@ fn bind_with_mode(socket: &Socket, wanted: &UnixSocket) -> io::Result<()> {
     assert!(wanted.mode <= 0o777, "a mode has nine bits");
     // The kernel takes the rights of the socket's own inode, less the mask (unix_bind).
     fchmod(socket, Mode::from_bits_truncate(wanted.mode))?;
-    // The mask is one for all threads. The supervisor has no other that creates files.
+    // The mask is one for all threads. The supervisor has no other that creates files; two that bind at the same time
+    // would put back each other's mask between the other's calls.
+    static MASK: Mutex<()> = Mutex::new(());
+    let _alone = MASK.lock().unwrap_or_else(PoisonError::into_inner);
     let mask = rustix::process::umask(Mode::empty());
     let bound = socket.bind(&SockAddr::unix(&wanted.path)?);
     rustix::process::umask(mask);
