@@ -154,7 +154,6 @@ def test_a_full_pool_shows_while_it_is_full(serve: Callable[..., Milepost], fold
     assert now.pop("utilization") == demand
     assert now == {"work": 3, "running": 1, "waiting": 2, "capacity": 1}
     # One runs and two wait without an end: in the mean of the last seconds that is what there is to do.
-    # Until there are two looks it is 3 as well, and then more: the queue has grown within a second.
     assert until(lambda: load()["demand"] == value(port, "milepost_utilization_ratio") == 3, 20)
     assert value(port, "milepost_pool_waiting", pool="default") == 2
     assert ask(port, "/ready") == (200, "ready\n")

@@ -135,8 +135,11 @@ class Pod:
         seconds = len(self.samples) - 1
         busy = sum(sample.running for sample in itertools.islice(self.samples, 1, None))
         completed = last.completed - first.completed
-        run = min(busy / completed, DEMAND_SECONDS) if completed else DEMAND_SECONDS
-        more = TRIES * (last.refused - first.refused) + waiting - first.waiting
+        refused = TRIES * (last.refused - first.refused)
+        if completed == 0:
+            return busy / seconds + waiting + refused
+        run = min(busy / completed, DEMAND_SECONDS)
+        more = refused + waiting - first.waiting
         return max(0.0, busy / seconds + more / seconds * run) + waiting * (run / DEMAND_SECONDS)
 
     def offer(self, request: int, now: float, events: list[Event]) -> None:

@@ -75,14 +75,16 @@ impl DemandMeter {
             })
             .sum();
         let grown = |first: u64, last: u64| last as f64 - first as f64;
-        // The mean run time in seconds, by Little's law. Requests without an end in sight count as if they ran for the
-        // whole time.
+        let completed = grown(first.completed, last.completed);
+        let refused = TRIES * grown(first.refused, last.refused);
+        // Nothing says how long requests without an end in sight run: they count one by one.
+        if completed <= 0.0 {
+            return busy / seconds + waiting as f64 + refused;
+        }
+        // The mean run time in seconds, by Little's law.
         let longest = SECONDS as f64;
-        let run = match grown(first.completed, last.completed) {
-            completed if completed > 0.0 => (busy / completed).min(longest),
-            _ => longest,
-        };
-        let more = TRIES * grown(first.refused, last.refused) + grown(first.waiting, waiting);
+        let run = (busy / completed).min(longest);
+        let more = refused + grown(first.waiting, waiting);
         // Those that wait are to be run within the same time, which takes less than a thread for each.
         let backlog = waiting as f64 * run / longest;
         (busy / seconds + more / seconds * run).max(0.0) + backlog
@@ -159,6 +161,9 @@ mod tests {
 
     #[test]
     fn requests_without_an_end_count_one_by_one() {
+        // They came a moment ago.
+        let first = meter([counts(0, 0, 0, 0), counts(1, 2, 0, 0)]);
+        is(first.demand("app", 1, 2), 3.0);
         let meter = meter((0..=10).map(|_| counts(4, 7, 0, 0)));
         is(meter.demand("app", 4, 7), 11.0);
     }

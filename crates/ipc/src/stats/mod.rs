@@ -34,8 +34,8 @@ pub use slots::SharedSlots;
 pub use placeable::Placed;
 use segment::Layout;
 
-/// Routes that are added up before whoever waits for the processor gets it: some 20 us.
-const ROUTES_AT_ONCE: usize = 16;
+/// Routes that are added up before whoever waits for the processor gets it: some 40 us.
+const ROUTES_AT_ONCE: usize = 32;
 
 /// All counters of one process, in their memory.
 pub struct Counters<'m> {
