@@ -9,7 +9,7 @@ them, by turns. Gives the times of those that are due within some milliseconds o
 would have been one, from when they are due: among all requests, the pauses of a shared machine are more than
 the few that a scrape can meet.
 
-Exit status 1: a scrape took the supervisor more than --at-most, or p95 of these requests was longer by
+Exit status 1: a scrape took the supervisor more than --at-most, or p99 of these requests was longer by
 --delay-at-most beside a scrape.
 """
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=8, help="times with and without scrapes (8)")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each of these times (3)")
     parser.add_argument("--rate", type=int, default=1000, help="requests a second beside scrapes (1000)")
-    parser.add_argument("--delay-at-most", type=float, default=0.2, help="milliseconds at p95 (0.2)")
+    parser.add_argument("--delay-at-most", type=float, default=0.2, help="milliseconds at p99 (0.2)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         shown = ", ".join(f"{_quantile(times, share):.3f}" for share in (0.5, 0.9, 0.95, 0.99))
         beside = "beside scrapes" if scraping else "without scrapes"
         print(f"{len(times)} requests {beside}: p50, p90, p95 and p99: {shown} ms")
-    longer_ms = _quantile(delays[True], 0.95) - _quantile(delays[False], 0.95)
+    longer_ms = _quantile(delays[True], 0.99) - _quantile(delays[False], 0.99)
     return int(supervisor_ms > options.at_most or longer_ms > options.delay_at_most)
 
 
