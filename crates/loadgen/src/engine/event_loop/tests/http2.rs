@@ -365,14 +365,16 @@ fn a_burst_is_sent_when_all_connections_are_settled() {
 #[test]
 fn opens_connections_for_so_many_requests_each() {
     let (address, seen) = server_of(streams_max(100), |_, peer| answer_all(peer));
-    for (load, expect) in [(Load::Closed, 10), (open(5_000.0), 20)] {
+    // When the last requests are due one by one, both connections may be open for them: one more than needed.
+    for (load, expect) in [(Load::Closed, 10..=10), (open(5_000.0), 20..=21)] {
         let mut plan = http2_plan(address.clone(), 4);
         plan.connections.len = 2;
         plan.connections.requests_each = each(4);
         plan.length.requests = Some(40);
         plan.load = load;
         check_answered(&plan, 40);
-        assert_eq!(seen.connections(), expect);
+        let opened = seen.connections();
+        assert!(expect.contains(&opened), "{opened}");
     }
 }
 
