@@ -49,10 +49,18 @@ LIFESPANS = {
         "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
         "        await receive()\n        await never()"
     ),
+    "stops-late": (
+        "await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
+        "        await receive()\n        asyncio.get_running_loop().stop()\n"
+        "        await asyncio.sleep(0.05)\n"
+        "        print('stopped in the middle', file=sys.stderr, flush=True)\n"
+        "        await send({'type': 'lifespan.shutdown.complete'})"
+    ),
     "wrong": "await receive()\n        await send({'type': 'lifespan.shutdown.complete'})",
 }
 APP = """
 import asyncio
+import sys
 
 
 async def never():
@@ -73,7 +81,7 @@ def write(folder: Path, lifespan: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lifespan", ["unknown", "assertion", "returns", "good", "raises-late", "failed-late"]
+    "lifespan", ["unknown", "assertion", "returns", "good", "raises-late", "failed-late", "stops-late"]
 )
 def test_an_application_is_served_after_its_startup(serve, tmp_path: Path, lifespan: str) -> None:
     write(tmp_path, lifespan)
@@ -87,6 +95,7 @@ def test_an_application_is_served_after_its_startup(serve, tmp_path: Path, lifes
     }
     assert (said.get(lifespan) or "") in server.errors
     assert lifespan in said or "Traceback" not in server.errors, server.errors
+    assert (lifespan == "stops-late") == ("stopped in the middle" in server.errors), server.errors
 
 
 @pytest.mark.parametrize(
@@ -123,7 +132,7 @@ def test_an_application_is_not_served_after_a_failed_startup(
     if lifespan == "silent":
         assert "(never)" in ended.stderr or "(app)" in ended.stderr or "wait" in ended.stderr
     if lifespan == "blocks":
-        assert "app.py:13 (app)" in ended.stderr and "\n    time.sleep(600)" in ended.stderr
+        assert "app.py:14 (app)" in ended.stderr and "\n    time.sleep(600)" in ended.stderr
     if lifespan in ("unknown", "raises"):
         assert "in app" in ended.stderr
 

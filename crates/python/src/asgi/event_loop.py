@@ -212,15 +212,26 @@ def end(loop, server, lifespans):
     try:
         # No request is inside any more. Other tasks may be the lifespan's, which ends them itself.
         limit = "longer than `drain_timeout` allows"
-        loop.run_until_complete(shutdown(lifespans, server.log, server.time_left, limit))
+        complete(loop, shutdown(lifespans, server.log, server.time_left, limit))
         cancel(loop)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
+        complete(loop, loop.shutdown_asyncgens())
+        complete(loop, loop.shutdown_default_executor())
     except BaseException as error:
         server.log(f"the end of the event loop failed: {text_of(error)}")
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def complete(loop, what):
+    """Runs the loop until this is done, whatever stops it before: a second stop of ours, or the application."""
+    task = asyncio.ensure_future(what, loop=loop)
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except RuntimeError:
+            if task.done() or loop.is_closed():
+                raise
 
 
 def cancel(loop):
@@ -230,7 +241,7 @@ def cancel(loop):
         return
     for task in tasks:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    complete(loop, asyncio.gather(*tasks, return_exceptions=True))
 
 
 class Lifespan:
