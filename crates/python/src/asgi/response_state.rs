@@ -280,17 +280,19 @@ impl ResponseState {
         let ResponseStage::Reading(reading) = &mut self.stage else {
             return None;
         };
-        let writer = &mut self.assignment.as_mut()?.assignment.writer;
         reading.is_asked = false;
-        let taken = match read {
-            Ok(data) => {
+        let taken = match (&mut self.assignment, read) {
+            // Its exchange has ended meanwhile: `send()` waits for nothing more.
+            (None, _) => Taken::Gone,
+            (Some(own), Ok(data)) => {
                 let bytes = data.len() as u64;
                 reading.offset += bytes;
                 reading.bytes -= bytes;
+                let writer = &mut own.assignment.writer;
                 writer.write(&data.as_slice(), Amount::OneOfMany)
             }
-            Err(_) => {
-                writer.cut_body();
+            (Some(own), Err(_)) => {
+                own.assignment.writer.cut_body();
                 Taken::Gone
             }
         };
