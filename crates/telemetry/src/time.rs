@@ -106,8 +106,8 @@ pub fn now() -> Stamp {
     START.plus(Nanos(now.0.saturating_sub(origin.0)))
 }
 
-/// The machine's monotonic clock, which all processes read alike. The standard library reads the same one, and takes as
-/// long again to make it a time: a request asks eight times.
+/// The machine's monotonic clock, which all processes read alike. As nanoseconds at once: a request asks for it some eight
+/// times, and the standard library makes seconds and a rest of it first.
 #[inline]
 pub fn machine_now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -75,6 +75,18 @@ mod tests {
         }
     }
 
+    /// One event loop.
+    fn on_a_loop() -> Variant {
+        let pool = PoolVariant {
+            runs_on: RunsOn::EventLoop,
+            ..PoolVariant::of_threads("default", Threads::fixed(1))
+        };
+        Variant {
+            pools: vec![pool],
+            ..fixed(1)
+        }
+    }
+
     #[test]
     fn what_a_task_waited_for_a_long_step_of_another_is_not_its_own() {
         // A task of 2 steps of 1 ms with 10 ms between them; a step of 100 ms begins meanwhile, so that the log says 103 ms.
@@ -94,14 +106,7 @@ mod tests {
         }
         let mut basis = basis();
         basis.requests = Requests::Recorded(Workload::of_loop(&recorder.finish(), 1));
-        let on_loop = PoolVariant {
-            runs_on: RunsOn::EventLoop,
-            ..PoolVariant::of_threads("default", Threads::fixed(1))
-        };
-        let present = Variant {
-            pools: vec![on_loop],
-            ..fixed(1)
-        };
+        let present = on_a_loop();
         take_out_loop_waits(&mut basis, &present);
         let Requests::Recorded(workload) = &basis.requests else {
             panic!("they were recorded");
@@ -188,14 +193,7 @@ mod tests {
             let mut basis = basis();
             basis.loop_costs = LoopCosts::of(&recording);
             basis.requests = Requests::Recorded(Workload::of_loop(&recording, seed));
-            let on_loop = PoolVariant {
-                runs_on: RunsOn::EventLoop,
-                ..PoolVariant::of_threads("default", Threads::fixed(1))
-            };
-            let present = Variant {
-                pools: vec![on_loop],
-                ..fixed(1)
-            };
+            let present = on_a_loop();
             take_out_loop_waits(&mut basis, &present);
             let error_max = ErrorMax {
                 share: 0.1,
