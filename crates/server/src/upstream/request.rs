@@ -235,11 +235,13 @@ impl<'a> OutgoingRequest<'a> {
     ) -> Result<Sending, Unsent> {
         loop {
             while self.piece_sent < self.piece.len() || !self.memory.is_empty() {
-                let buffers = [
+                let both = [
                     IoSlice::new(&self.piece[self.piece_sent..]),
                     IoSlice::new(self.memory),
                 ];
-                match connection.poll_write(context, &buffers) {
+                // Most requests have no body.
+                let buffers = &both[..1 + usize::from(!self.memory.is_empty())];
+                match connection.poll_write(context, buffers) {
                     Poll::Ready(Ok(bytes @ 1..)) => self.advance(bytes),
                     Poll::Ready(_) => return Err(Unsent::Connection),
                     Poll::Pending => return Ok(Sending::Waits(Awaited::Upstream)),
