@@ -42,6 +42,8 @@ const SEPARATOR: &[u8] = b": ";
 pub(crate) const LINE_END: &[u8] = b"\r\n";
 /// Bytes of a line beside its name and its value.
 const FRAME_BYTES: usize = SEPARATOR.len() + LINE_END.len();
+/// Bytes of the first allocation of field lines.
+const FIRST_BYTES: usize = 256;
 
 /// What decides a reply's framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,6 +329,10 @@ impl FieldLines {
         }
         if !is_field_value(value) {
             return Err(InvalidField::Value);
+        }
+        if self.0.capacity() == 0 {
+            // A head has several lines: line by line, the first ones would be moved again and again.
+            self.0.reserve(FIRST_BYTES);
         }
         self.0.reserve(name.len() + value.len() + FRAME_BYTES);
         push_line(&mut self.0, name, &[value]);

@@ -482,8 +482,8 @@ impl AsgiLoop {
         let request = Bound::new(py, task)?;
         self.tasks.insert(request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {
-            Ok(task) => {
-                RequestTask::set_task(&request, &task)?;
+            Ok((task, has_factory)) => {
+                RequestTask::set_task(&request, &task, has_factory)?;
                 if kind == ProtocolKind::WebSocket {
                     TaskDeadlines::handshake_begun(self.deadlines.bind(py), key)?;
                 }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::request_task::RequestTask;
 
@@ -80,6 +81,14 @@ enum WaitState {
     Over,
 }
 
+/// A step of a wait.
+enum WaitStep<'py> {
+    /// What the loop is to wait for.
+    Waits(Bound<'py, PyAny>),
+    /// It is over, with the event that was awaited.
+    Ends(Option<Bound<'py, PyDict>>),
+}
+
 impl Wait {
     pub(super) fn new(request: Py<RequestTask>, awaited: Awaited) -> Self {
         Self {
@@ -94,15 +103,14 @@ impl Wait {
         std::mem::replace(&mut own, state)
     }
 
-    /// What the loop is to wait for; the end as an exception that has the result.
-    fn step(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    fn step<'py>(&self, py: Python<'py>) -> PyResult<WaitStep<'py>> {
         match self.set(WaitState::Over) {
             WaitState::New if self.awaited == Awaited::Turn => {
                 self.set(WaitState::Yielded);
-                return Ok(Some(py.None()));
+                return Ok(WaitStep::Waits(py.None().into_bound(py)));
             }
             WaitState::New => {}
-            WaitState::Yielded => return Ok(None),
+            WaitState::Yielded => return Ok(WaitStep::Ends(None)),
             WaitState::Over => {
                 return Err(PyRuntimeError::new_err(
                     "cannot reuse already awaited coroutine",
@@ -112,7 +120,7 @@ impl Wait {
                 if let Step::Waits(future) = advance(iterator.bind(py))? {
                     // Woken by something else.
                     self.set(WaitState::Waiting(iterator));
-                    return Ok(Some(future.unbind()));
+                    return Ok(WaitStep::Waits(future));
                 }
             }
         }
@@ -120,16 +128,15 @@ impl Wait {
         match self.awaited {
             Awaited::Event => {
                 if let Some(event) = RequestTask::next_event(request)? {
-                    // No tuple: nothing has to be made of an event that is a dict (`PyErr_SetObject`).
-                    return Err(PyStopIteration::new_err(event.unbind()));
+                    return Ok(WaitStep::Ends(Some(event)));
                 }
             }
             Awaited::Room => {
                 if request.get().has_room() {
-                    return Ok(None);
+                    return Ok(WaitStep::Ends(None));
                 }
             }
-            Awaited::Turn => return Ok(None),
+            Awaited::Turn => return Ok(WaitStep::Ends(None)),
         }
         let future = RequestTask::wait(request, self.awaited)?;
         // What `__await__` gives as well.
@@ -138,7 +145,7 @@ impl Wait {
             unreachable!("a new future is not done");
         };
         self.set(WaitState::Waiting(iterator.unbind()));
-        Ok(Some(first.unbind()))
+        Ok(WaitStep::Waits(first))
     }
 
     fn end(&self, py: Python<'_>) {
@@ -159,13 +166,25 @@ impl Wait {
         this
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.step(py)
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.step(py)? {
+            WaitStep::Waits(future) => Ok(Some(future)),
+            WaitStep::Ends(event) => {
+                if let Some(event) = event {
+                    end_with(&event);
+                }
+                Ok(None)
+            }
+        }
     }
 
-    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    fn send<'py>(&self, py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let _ = value;
-        self.step(py)?.ok_or_else(|| PyStopIteration::new_err(()))
+        match self.step(py)? {
+            WaitStep::Waits(future) => Ok(future),
+            WaitStep::Ends(Some(event)) => Err(PyStopIteration::new_err(event.unbind())),
+            WaitStep::Ends(None) => Err(PyStopIteration::new_err(())),
+        }
     }
 
     #[pyo3(signature = (kind, value=None, traceback=None))]
@@ -183,6 +202,15 @@ impl Wait {
     fn close(&self, py: Python<'_>) {
         self.end(py);
     }
+}
+
+/// Gives an iterator that ends now its result: `StopIteration` is set, and `__next__` has to give nothing. An error of
+/// PyO3 would make the exception itself first, which CPython before 3.12 needs for no value that is a dictionary.
+fn end_with(result: &Bound<'_, PyDict>) {
+    // SAFETY: attached, and so initialized: the type is there.
+    let kind = unsafe { ffi::PyExc_StopIteration };
+    // SAFETY: attached; a type that lives as long as the interpreter, and a live object.
+    unsafe { ffi::PyErr_SetObject(kind, result.as_ptr()) };
 }
 
 /// A step of a coroutine, or of what iterates like one.

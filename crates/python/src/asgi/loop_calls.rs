@@ -56,12 +56,13 @@ impl LoopCalls {
         })
     }
 
-    /// A task in a copy of the context, so that no request sees what another one has set.
+    /// A task in a copy of the context, so that no request sees what another one has set. And whether a factory of the
+    /// application has made it, which may have put a coroutine of its own around the request.
     pub(super) fn create_task<'py>(
         &self,
         context: &Py<PyAny>,
         request: &Bound<'py, RequestTask>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<(Bound<'py, PyAny>, bool)> {
         let py = request.py();
         // SAFETY: a live context.
         let context = unsafe { ffi::PyContext_Copy(context.as_ptr()) };
@@ -70,7 +71,8 @@ impl LoopCalls {
         let has_factory = !self.get_task_factory.bind(py).call0()?.is_none();
         let names = self.task_names.as_ref().filter(|_| !has_factory);
         let Some(names) = names else {
-            return context.call_method1("run", (&self.create_task, request));
+            let task = context.call_method1("run", (&self.create_task, request))?;
+            return Ok((task, has_factory));
         };
         let arguments = [
             request.as_ptr(),
@@ -90,6 +92,7 @@ impl LoopCalls {
             )
         };
         // SAFETY: an owned reference, or null with an exception.
-        unsafe { Bound::from_owned_ptr_or_err(py, task) }
+        let task = unsafe { Bound::from_owned_ptr_or_err(py, task) }?;
+        Ok((task, false))
     }
 }

@@ -114,14 +114,18 @@ impl RequestTask {
 
     /// The task that runs this. One that has begun and ended while it was made is not kept: the two would hold each
     /// other.
-    pub(super) fn set_task(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn set_task(
+        this: &Bound<'_, Self>,
+        task: &Bound<'_, PyAny>,
+        has_factory: bool,
+    ) -> PyResult<()> {
         let mut state = this.get().state();
         let is_new = matches!(state.program, Program::New(_));
         if !matches!(state.program, Program::Ended) {
             state.task = Some(task.clone().unbind());
         }
         drop(state);
-        if !is_new || runs(task, this) {
+        if !has_factory || !is_new || runs(task, this) {
             return Ok(());
         }
         // The factory of the application has put a coroutine of its own around this. If that ends before it awaits this,

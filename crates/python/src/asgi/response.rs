@@ -7,7 +7,7 @@ use http::{FieldLines, InvalidField};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyTuple};
 use server::response::{Declared, ResponseWriter};
 
 use crate::wsgi::{decimal, is_hop_by_hop, rate, type_name};
@@ -187,6 +187,11 @@ fn push(lines: &mut FieldLines, name: &[u8], value: &[u8]) -> PyResult<()> {
 }
 
 fn pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    if let Ok(tuple) = header.cast::<PyTuple>()
+        && tuple.len() == 2
+    {
+        return Ok((tuple.get_item(0)?, tuple.get_item(1)?));
+    }
     let wrong = |_| {
         PyTypeError::new_err(format!(
             "a header must be a pair of name and value, not {header:?}"

@@ -31,7 +31,8 @@ const METHODS: [&str; 8] = [
 
 /// Builds the scopes of one loop.
 pub(super) struct Scopes {
-    /// Of a `GET` over HTTP/1.1, without what differs from request to request.
+    /// Of a `GET` over HTTP/1.1 to the server's end that the last request came to, without what else differs from request
+    /// to request.
     base: Py<PyDict>,
     asgi: Py<PyDict>,
     /// The application's own, of its lifespan; `None` where that is off.
@@ -41,18 +42,11 @@ pub(super) struct Scopes {
     /// Name of the header with the request's id, where one is configured.
     request_id_name: Option<Py<PyBytes>>,
     /// The server's end that the last request came to.
-    last_server: Option<ServerEnd>,
+    last_server: Option<Arc<Ends>>,
     last_client: Option<(String, Py<PyString>)>,
     methods: Vec<Py<PyString>>,
     names: HeaderNames,
     decoded: Vec<u8>,
-}
-
-struct ServerEnd {
-    ends: Arc<Ends>,
-    scheme: Py<PyString>,
-    root_path: Py<PyString>,
-    server: Py<PyTuple>,
 }
 
 impl Scopes {
@@ -106,6 +100,7 @@ impl Scopes {
         subprotocols: Option<&[&str]>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let head = exchange.head();
+        self.set_server(py, &exchange.ends)?;
         let scope = self.base.bind(py).copy()?;
         let asgi = self.asgi.bind(py).copy()?;
         if subprotocols.is_some() {
@@ -130,7 +125,7 @@ impl Scopes {
             }
             Version::Http2 => scope.set_item(intern!(py, "http_version"), intern!(py, "2"))?,
         }
-        self.set_ends(&scope, &exchange.ends)?;
+        self.set_client(&scope, &exchange.ends)?;
         self.set_target(&scope, exchange)?;
         scope.set_item(intern!(py, "headers"), self.headers(py, exchange)?)?;
         if let Some(subprotocols) = subprotocols {
@@ -139,22 +134,27 @@ impl Scopes {
         Ok(scope)
     }
 
-    fn set_ends(&mut self, scope: &Bound<'_, PyDict>, ends: &Arc<Ends>) -> PyResult<()> {
-        let py = scope.py();
-        let is_same = |known: &ServerEnd| {
-            Arc::ptr_eq(&known.ends, ends)
-                || known.ends.local_port == ends.local_port
-                    && known.ends.local_host == ends.local_host
-                    && known.ends.scheme == ends.scheme
-                    && known.ends.prefix == ends.prefix
+    /// Puts the server's end into `base`, where it stays: most requests come to the same one as the last.
+    fn set_server(&mut self, py: Python<'_>, ends: &Arc<Ends>) -> PyResult<()> {
+        let is_same = |known: &Arc<Ends>| {
+            Arc::ptr_eq(known, ends)
+                || known.local_port == ends.local_port
+                    && known.local_host == ends.local_host
+                    && known.scheme == ends.scheme
+                    && known.prefix == ends.prefix
         };
-        if !self.last_server.as_ref().is_some_and(is_same) {
-            self.last_server = Some(server_end(py, ends, &self.script_name)?);
+        if self.last_server.as_ref().is_some_and(is_same) {
+            return Ok(());
         }
-        let known = self.last_server.as_ref().expect("just set");
-        scope.set_item(intern!(py, "server"), &known.server)?;
-        scope.set_item(intern!(py, "scheme"), &known.scheme)?;
-        scope.set_item(intern!(py, "root_path"), &known.root_path)?;
+        // None until all of it is there.
+        self.last_server = None;
+        set_server_end(self.base.bind(py), ends, &self.script_name)?;
+        self.last_server = Some(Arc::clone(ends));
+        Ok(())
+    }
+
+    fn set_client(&mut self, scope: &Bound<'_, PyDict>, ends: &Ends) -> PyResult<()> {
+        let py = scope.py();
         // A client on a unix socket has no address, and one that a proxy names may have no port.
         let host = ends.client_host.as_str();
         if host == "unix:" || host.is_empty() {
@@ -320,19 +320,17 @@ fn make_websocket(scope: &Bound<'_, PyDict>, subprotocols: &[&str], scheme: &str
     scope.set_item(intern!(py, "subprotocols"), PyList::new(py, subprotocols)?)
 }
 
-fn server_end(py: Python<'_>, ends: &Arc<Ends>, script_name: &str) -> PyResult<ServerEnd> {
-    let server = match ends.local_port.parse::<u16>() {
-        Ok(port) => (ends.local_host.as_str(), port).into_pyobject(py)?,
+fn set_server_end(base: &Bound<'_, PyDict>, ends: &Ends, script_name: &str) -> PyResult<()> {
+    let py = base.py();
+    let host = ends.local_host.as_str();
+    match ends.local_port.parse::<u16>() {
+        Ok(port) => base.set_item(intern!(py, "server"), (host, port))?,
         // A unix socket: its path.
-        Err(_) => (ends.local_host.as_str(), py.None()).into_pyobject(py)?,
-    };
+        Err(_) => base.set_item(intern!(py, "server"), (host, py.None()))?,
+    }
+    base.set_item(intern!(py, "scheme"), PyString::intern(py, ends.scheme))?;
     let root_path = format!("{}{script_name}", ends.prefix);
-    Ok(ServerEnd {
-        ends: Arc::clone(ends),
-        scheme: PyString::intern(py, ends.scheme).unbind(),
-        root_path: PyString::new(py, &root_path).unbind(),
-        server: server.unbind(),
-    })
+    base.set_item(intern!(py, "root_path"), root_path)
 }
 
 /// The host that stands above the field of the head: the authority of an absolute target (RFC 9112 section 3.2.2), or

@@ -73,7 +73,7 @@ const DUE_PAUSE: Duration = Duration::from_millis(1);
 /// Exchanges that are handed to the pool at once at the latest. A turn's exchanges go over together
 /// when the driver goes to sleep, with one lock and one wake-up per pool thread; the bound keeps the
 /// first of a long turn from waiting for the last.
-const OUTBOX_LEN_MAX: usize = 16;
+const OUTBOX_LEN_MAX: usize = 32;
 /// Longest time that an exchange waits in the outbox while the driver has so much else to do that it
 /// does not go to sleep.
 const OUTBOX_AGE_MAX: Nanos = Nanos(100_000);
