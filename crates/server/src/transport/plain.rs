@@ -267,3 +267,54 @@ pub(crate) fn send_span(
     #[cfg(not(feature = "faults"))]
     send(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn all_buffers_arrive_in_their_order_however_they_are_offered() {
+        let text: Vec<u8> = (0..=u8::MAX).cycle().take(2 * COPIED_MAX).collect();
+        // One buffer, several that are copied into one, the most that are, and a list.
+        let cases: [&[usize]; 6] = [
+            &[1],
+            &[3, 0, 4],
+            &[0, 5],
+            &[1000, COPIED_MAX - 1000],
+            &[1000, COPIED_MAX - 999],
+            &[10, 20, 2 * COPIED_MAX - 30],
+        ];
+        for lens in cases {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let mut rest = text.as_slice();
+            let buffers: Vec<_> = lens
+                .iter()
+                .map(|len| IoSlice::new(rest.split_off(..*len).unwrap()))
+                .collect();
+            let offered = lens.iter().sum();
+            assert_eq!(
+                send(&ours, &buffers, SendFlags::empty()).unwrap(),
+                offered,
+                "{lens:?}"
+            );
+            drop(ours);
+            let mut received = Vec::new();
+            theirs.read_to_end(&mut received).unwrap();
+            assert_eq!(received, text[..offered], "{lens:?}");
+        }
+    }
+
+    #[test]
+    fn as_much_as_has_a_place_is_copied_and_no_more() {
+        let text = [7; COPIED_MAX];
+        for (len, expect) in [(0, true), (COPIED_MAX - 1, true), (COPIED_MAX, false)] {
+            let buffers = [IoSlice::new(&text[..1]), IoSlice::new(&text[..len])];
+            let mut place = [0; COPIED_MAX];
+            let copied = joined(&buffers, &mut place).map(<[u8]>::len);
+            assert_eq!(copied, expect.then_some(1 + len));
+        }
+    }
+}
