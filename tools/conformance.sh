@@ -8,7 +8,7 @@ set -u
 . "$(dirname "$0")/common.sh"
 cd "$root" || exit 2
 
-need_toolchains redis-server postgres prometheus mmdebstrap node npm
+need_toolchains redis-server postgres prometheus mmdebstrap node npm chromium
 sh tools/pebble.sh
 results=$(mktemp -d) || exit 2
 trap 'rm -rf "$results"' EXIT

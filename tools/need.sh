@@ -30,6 +30,7 @@ package_of() {
         prometheus) echo prometheus ;;
         node) echo nodejs ;;
         npm) echo npm ;;
+        chromium) echo chromium ;;
         *) echo "" ;;
     esac
 }
@@ -41,7 +42,7 @@ python_says() { "${PYTHON:-python3}" -c "$1" >/dev/null 2>&1; }
 is_there() {
     case "$1" in
         cc) command -v cc >/dev/null 2>&1 && has_header stdlib.h ;;
-        make | xz | pkg-config | logrotate | rsyslogd | strace | redis-server | nginx | mmdebstrap | prometheus | node | npm) command -v "$1" >/dev/null 2>&1 ;;
+        make | xz | pkg-config | logrotate | rsyslogd | strace | redis-server | nginx | mmdebstrap | prometheus | node | npm | chromium) command -v "$1" >/dev/null 2>&1 ;;
         # Debian keeps the server out of the path.
         nginx-stream) ls /usr/lib/nginx/modules/ngx_stream_module.so >/dev/null 2>&1 ;;
         postgres) ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
