@@ -44,8 +44,8 @@ run_tests() {
 # Those that stand beside the code, in seconds.
 unit() { run_tests --lib --bins --exclude milepost-loom-tests; }
 
-# Compiled together. Then those beside the code run beside the others: cargo runs one program of tests after the other,
-# and each half leaves a part of the processors idle.
+# All are compiled at once. Then unit tests and integration tests run at the same time: cargo runs one program of tests
+# after the other, and each half leaves a part of the processors idle.
 rust() {
     run_tests --lib --bins --tests --no-run || return 1
     run_tests --test '*' >"$results/rust-tests" 2>&1 &

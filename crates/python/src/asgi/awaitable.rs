@@ -204,8 +204,8 @@ impl Wait {
     }
 }
 
-/// Gives an iterator that ends now its result: `StopIteration` is set, and `__next__` has to give nothing. An error of
-/// PyO3 would make the exception itself first, which CPython before 3.12 needs for no value that is a dictionary.
+/// Sets `StopIteration` with the result of an iterator that ends; its `__next__` must then return `None`. An error of
+/// PyO3 would make an exception object first. CPython before 3.12 needs none for a result that is a dictionary.
 fn end_with(result: &Bound<'_, PyDict>) {
     // SAFETY: attached, and so initialized: the type is there.
     let kind = unsafe { ffi::PyExc_StopIteration };
