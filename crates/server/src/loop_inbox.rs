@@ -69,8 +69,15 @@ impl LoopInbox {
 
     /// From any thread.
     pub(crate) fn send(&self, event: LoopEvent) {
-        lock(&self.events).push(event);
+        self.post(event);
         self.wake();
+    }
+
+    /// From any thread: an event of which a loop that is awake hears at once, and one that sleeps by the `wake` that is
+    /// to follow.
+    pub(crate) fn post(&self, event: LoopEvent) {
+        lock(&self.events).push(event);
+        self.load.await_look();
     }
 
     /// Adds what has come to `events`.
@@ -149,6 +156,12 @@ mod tests {
         for key in 0..3 {
             inbox.send(LoopEvent::ClientGone(key));
         }
+        assert_eq!(written(&inbox), 1);
+        inbox.begin_look(Stamp::ZERO);
+        assert!(inbox.sleep());
+        inbox.post(LoopEvent::Message(3));
+        assert_eq!(written(&inbox), 0);
+        inbox.wake();
         assert_eq!(written(&inbox), 1);
         assert_eq!([(); 2].map(|()| inbox.take_called()), [true, false]);
     }

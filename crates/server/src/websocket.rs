@@ -393,20 +393,23 @@ impl WebSocketChannel {
         !state.is_room_awaited && !state.is_sending_awaited
     }
 
-    /// Driver: a message has come. Dropped where the application will not take it any more.
-    pub(crate) fn push_message(&self, kind: MessageKind, payload: Vec<u8>) {
+    /// Driver: a message has come. Dropped where the application will not take it any more. Whether the application
+    /// waits for it: then its loop is to be woken, if it sleeps.
+    #[must_use]
+    pub(crate) fn push_message(&self, kind: MessageKind, payload: Vec<u8>) -> bool {
         let mut state = self.state();
         state.counts.received += 1;
         if state.disconnect.is_some() {
-            return;
+            return false;
         }
         state.unread_bytes += payload.len();
         state.messages.push_back(IncomingMessage { kind, payload });
         let is_awaited = std::mem::take(&mut state.is_event_awaited);
         drop(state);
         if is_awaited {
-            self.inbox.send(LoopEvent::Message(self.key));
+            self.inbox.post(LoopEvent::Message(self.key));
         }
+        is_awaited
     }
 
     /// Driver: sends a ping or a pong, unless the connection is closing.

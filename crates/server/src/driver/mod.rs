@@ -105,7 +105,9 @@ pub(crate) struct Driver {
     outboxes: RefCell<Vec<Vec<Entry<Job>>>>,
     /// Looks that are under way, with the connections that wait for the same.
     lookups: RefCell<HashMap<LookupKey, Vec<oneshot::Sender<LookupResult>>>>,
-    /// When the oldest exchange in an outbox was queued; NEVER when there is none.
+    /// Messages for which event loops are to be woken.
+    posted: Cell<usize>,
+    /// When the oldest of what is to be handed over came: exchanges in outboxes, and messages; NEVER when there is none.
     outbox_since: Cell<Stamp>,
     /// Exchanges were handed to pools since this driver slept last.
     has_handed_over: Cell<bool>,
@@ -187,6 +189,7 @@ impl Driver {
             upstreams: Upstreams::new(&shared.pools, shared.config.limits.head_bytes_max),
             outboxes: RefCell::new(shared.pools.iter().map(|_| Vec::new()).collect()),
             lookups: RefCell::default(),
+            posted: Cell::new(0),
             outbox_since: Cell::new(Stamp::NEVER),
             has_handed_over: Cell::new(false),
             cut: Cell::new(0),
@@ -470,18 +473,22 @@ impl Driver {
         shares && self.shared.pools.iter().any(|pool| pool.has_called_loop())
     }
 
-    /// Hands what is in the outboxes to the pools.
+    /// Hands what is in the outboxes to the pools, and wakes event loops for messages.
     fn flush(&self) {
         if self.outbox_since.replace(Stamp::NEVER) == Stamp::NEVER {
             return;
         }
-        self.has_handed_over.set(true);
+        let is_posted = self.posted.take() > 0;
         let mut outboxes = self.outboxes.borrow_mut();
         for (outbox, pool) in outboxes.iter_mut().zip(&self.shared.pools) {
             if !outbox.is_empty() {
+                self.has_handed_over.set(true);
                 // One lock and at most one wake-up for each sleeping worker, however many exchanges. The borrow is
                 // harmless: `push` runs nothing of this driver.
                 pool.push(outbox);
+            }
+            if is_posted {
+                pool.wake_loop();
             }
         }
     }
@@ -523,6 +530,19 @@ impl Driver {
             // `flush` borrows them itself.
             drop(outboxes);
             self.flush();
+        }
+    }
+
+    /// A message waits for a sleeping event loop. The loop is woken for all of a turn together, as a pool is for exchanges:
+    /// woken for the first, it would run in the place of a driver that has others for it, where they share a processor.
+    pub(crate) fn wake_loops_later(&self, now: Stamp) {
+        if self.outbox_since.get() == Stamp::NEVER {
+            self.outbox_since.set(now);
+        }
+        self.posted.set(self.posted.get() + 1);
+        match self.posted.get() >= OUTBOX_LEN_MAX {
+            true => self.flush(),
+            false => self.flush_due(now),
         }
     }
 

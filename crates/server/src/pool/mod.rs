@@ -327,6 +327,13 @@ impl Pool {
         }
     }
 
+    /// Driver: wakes its event loop for events that were posted.
+    pub(crate) fn wake_loop(&self) {
+        if let Some(inbox) = self.inbox.get() {
+            inbox.wake();
+        }
+    }
+
     /// How long an exchange may wait at present.
     fn patience(&self) -> Nanos {
         let (load, longest) = (self.load.load(), self.config().queue_timeout);

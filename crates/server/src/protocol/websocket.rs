@@ -61,6 +61,8 @@ pub(super) struct WebSocketSession {
     drains: Stamp,
     /// Since when the client takes nothing of what waits for it.
     blocked: Option<Stamp>,
+    /// The event loop is to be woken for a message.
+    is_loop_awaited: bool,
     received_bytes: u64,
     pub(super) sent_bytes: u64,
 }
@@ -111,6 +113,7 @@ impl WebSocketSession {
             pinged: None,
             drains: Stamp::NEVER,
             blocked: None,
+            is_loop_awaited: false,
             received_bytes: 0,
             sent_bytes: 0,
         }
@@ -174,11 +177,11 @@ impl WebSocketSession {
             match event {
                 Event::Text(payload) => {
                     let payload = payload.to_vec();
-                    self.channel.push_message(MessageKind::Text, payload);
+                    self.is_loop_awaited |= self.channel.push_message(MessageKind::Text, payload);
                 }
                 Event::Binary(payload) => {
                     let payload = payload.to_vec();
-                    self.channel.push_message(MessageKind::Binary, payload);
+                    self.is_loop_awaited |= self.channel.push_message(MessageKind::Binary, payload);
                 }
                 Event::Ping(payload) => self.channel.push_control(Opcode::Pong, payload),
                 Event::Pong(_) => {}
@@ -193,6 +196,11 @@ impl WebSocketSession {
             self.message = Vec::new();
         }
         consumed
+    }
+
+    /// Whether the event loop is to be woken for messages that have come since this was asked last.
+    pub(super) fn take_loop_awaited(&mut self) -> bool {
+        std::mem::take(&mut self.is_loop_awaited)
     }
 
     fn refuse(&mut self, fault: WebSocketFault, now: Stamp) {
@@ -400,7 +408,6 @@ impl<'a> UpgradedConnection<'a> {
     /// Serves it to its end.
     pub(super) async fn serve(mut self) -> Then {
         self.connection.driver.stats().websockets.add();
-        self.session.decode_input(telemetry::now());
         let ended = poll_fn(|context| self.poll(context)).await;
         self.conclude(ended)
     }
@@ -428,6 +435,9 @@ impl<'a> UpgradedConnection<'a> {
                 context.waker().wake_by_ref();
                 break;
             }
+        }
+        if self.session.take_loop_awaited() {
+            connection.driver.wake_loops_later(now);
         }
         if is_cut {
             return Poll::Ready(Err(Woken::Cut.stop()));

@@ -70,10 +70,12 @@ fn disconnect(code: u16, reason: &str) -> Option<WebSocketInput> {
 fn messages_come_before_the_end() {
     let channel = channel();
     assert_eq!(channel.receive(), None);
-    channel.push_message(MessageKind::Text, b"a".to_vec());
-    channel.push_message(MessageKind::Text, b"b".to_vec());
+    let is_awaited =
+        ["a", "b"].map(|text| channel.push_message(MessageKind::Text, text.as_bytes().to_vec()));
+    // The application waits for the first one alone.
+    assert_eq!(is_awaited, [true, false]);
     channel.client_closed(Some(1001), "gone");
-    channel.push_message(MessageKind::Text, b"too late".to_vec());
+    assert!(!channel.push_message(MessageKind::Text, b"too late".to_vec()));
     assert_eq!(channel.receive(), text(b"a"));
     assert_eq!(channel.receive(), text(b"b"));
     for _ in 0..2 {
@@ -87,14 +89,14 @@ fn messages_come_before_the_end() {
 #[test]
 fn the_driver_reads_no_more_beyond_the_bound() {
     let channel = channel();
-    channel.push_message(MessageKind::Binary, vec![0; UNREAD_BYTES_MAX]);
+    let _ = channel.push_message(MessageKind::Binary, vec![0; UNREAD_BYTES_MAX]);
     assert!(channel.takes_more());
-    channel.push_message(MessageKind::Binary, vec![0; 1]);
+    let _ = channel.push_message(MessageKind::Binary, vec![0; 1]);
     assert!(!channel.takes_more());
     assert!(channel.receive().is_some());
     assert!(channel.takes_more());
     for _ in 0..UNREAD_LEN_MAX {
-        channel.push_message(MessageKind::Text, Vec::new());
+        let _ = channel.push_message(MessageKind::Text, Vec::new());
     }
     assert!(!channel.takes_more());
 }
@@ -103,7 +105,7 @@ fn the_driver_reads_no_more_beyond_the_bound() {
 fn the_driver_reads_on_behind_an_end_that_finds_messages_untaken() {
     let channel = channel();
     for _ in 0..UNREAD_LEN_MAX {
-        channel.push_message(MessageKind::Text, Vec::new());
+        let _ = channel.push_message(MessageKind::Text, Vec::new());
     }
     assert!(!channel.takes_more());
     channel.close(4000, "").unwrap();

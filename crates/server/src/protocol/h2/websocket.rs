@@ -78,6 +78,9 @@ impl StreamTask {
                     self.receive_frames(upgraded, context),
                     self.send_frames(offloaded, upgraded, context),
                 ];
+                if upgraded.session.take_loop_awaited() {
+                    self.driver.wake_loops_later(telemetry::now());
+                }
                 let mut pending = stream.pending();
                 let is_out = upgraded.session.is_lost() || !pending.has_unsent();
                 if upgraded.session.is_over()
