@@ -234,6 +234,33 @@ def test_an_application_that_cancels_its_own_waits_answers(server: Supervised, w
     assert "Traceback" not in server.errors
 
 
+def test_each_message_is_a_step_of_the_task(server: Supervised) -> None:
+    with server.connect() as client:
+        websocket = WebSocket(client, "/turns?receive+accept+turns")
+        for turn, (word, more) in enumerate(
+            [
+                ("plain", ""),
+                ("plain", ""),
+                ("sleep", ""),
+                ("plain", ""),
+                ("yield", ""),
+                ("cancel", " cancelled"),
+                ("plain", ""),
+                ("cancel a sleep", " cancelled"),
+                ("plain", ""),
+                ("child", " of the child"),
+                ("plain", ""),
+            ],
+            1,
+        ):
+            websocket.send(1, word.encode())
+            if word == "child":
+                assert websocket.text() == "child"
+                websocket.send(1, b"of the child")
+            assert websocket.text() == f"{word} True {turn}{more}"
+    assert "Traceback" not in server.errors
+
+
 def test_an_event_stream_lives_through_a_reload_until_the_drain_ends(
     supervise: Callable[..., Supervised],
 ) -> None:

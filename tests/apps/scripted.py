@@ -6,6 +6,7 @@ Takes over HTTP: `/seen/NAME` gives what the steps of that name have met, `/go/N
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 
 import anyio
@@ -13,6 +14,7 @@ import anyio
 SEEN: dict[str, list[object]] = {}
 GATES: dict[str, asyncio.Event] = {}
 BIG = bytes(20_000_000)
+MARK: contextvars.ContextVar[int] = contextvars.ContextVar("mark")
 STATE = {"objects": [], "mark": "of the lifespan"}
 
 
@@ -185,6 +187,34 @@ class Run:
         event = await self.receive_event()
         if event["type"] == "websocket.receive":
             await self.send_event({"type": "websocket.send", "text": event["text"], "bytes": event["bytes"]})
+
+    async def turns(self):
+        """Says of each message whether its step is one of the task, and in the context of it."""
+        task = asyncio.current_task()
+        MARK.set(0)
+        while (event := await self.receive_event())["type"] == "websocket.receive":
+            MARK.set(MARK.get() + 1)
+            said = f"{event['text']} {asyncio.current_task() is task} {MARK.get()}"
+            try:
+                if event["text"] == "cancel":
+                    # Between two messages: the next wait is the one that ends.
+                    task.cancel()
+                    await self.receive_event()
+                elif event["text"] == "cancel a sleep":
+                    task.cancel()
+                    await asyncio.sleep(60)
+                elif event["text"] == "sleep":
+                    await asyncio.sleep(0.01)
+                elif event["text"] == "yield":
+                    await asyncio.sleep(0)
+                elif event["text"] == "child":
+                    # Waits for the next message in the place of its parent.
+                    child = asyncio.ensure_future(self.receive_event())
+                    await self.send_event({"type": "websocket.send", "text": "child"})
+                    said += f" {(await child)['text']}"
+            except asyncio.CancelledError:
+                said += " cancelled"
+            await self.send_event({"type": "websocket.send", "text": said})
 
     async def say(self):
         await self.send_event({"type": "websocket.send", "text": "said"})

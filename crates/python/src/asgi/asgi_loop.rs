@@ -49,7 +49,7 @@ pub(super) struct AsgiLoop {
     pub(super) websocket_config: WebSocketConfig,
     pub(super) config: AsgiConfig,
     worker: Mutex<LoopWorker>,
-    calls: LoopCalls,
+    pub(super) calls: LoopCalls,
     tasks: Arc<RequestTasks>,
     /// When tasks are to end that do not end by themselves.
     pub(super) deadlines: Py<TaskDeadlines>,
@@ -482,8 +482,8 @@ impl AsgiLoop {
         let request = Bound::new(py, task)?;
         self.tasks.insert(request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {
-            Ok((task, has_factory)) => {
-                RequestTask::set_task(&request, &task, has_factory)?;
+            Ok(created) => {
+                RequestTask::set_task(&request, &created)?;
                 if kind == ProtocolKind::WebSocket {
                     TaskDeadlines::handshake_begun(self.deadlines.bind(py), key)?;
                 }

@@ -6,9 +6,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{ffi, intern};
 
 use super::request_task::RequestTask;
 
@@ -69,12 +69,12 @@ pub(super) enum Awaited {
 pub(super) struct Wait {
     request: Py<RequestTask>,
     awaited: Awaited,
-    /// The iterator of the future, while there is one.
-    future: Mutex<WaitState>,
+    state: Mutex<WaitState>,
 }
 
 enum WaitState {
     New,
+    /// For this future.
     Waiting(Py<PyAny>),
     /// The loop goes on with it behind its other callbacks.
     Yielded,
@@ -94,64 +94,55 @@ impl Wait {
         Self {
             request,
             awaited,
-            future: Mutex::new(WaitState::New),
+            state: Mutex::new(WaitState::New),
         }
     }
 
     fn set(&self, state: WaitState) -> WaitState {
-        let mut own = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut own, state)
     }
 
     fn step<'py>(&self, py: Python<'py>) -> PyResult<WaitStep<'py>> {
-        match self.set(WaitState::Over) {
+        let before = match self.set(WaitState::Over) {
             WaitState::New if self.awaited == Awaited::Turn => {
                 self.set(WaitState::Yielded);
                 return Ok(WaitStep::Waits(py.None().into_bound(py)));
             }
-            WaitState::New => {}
+            WaitState::New => None,
             WaitState::Yielded => return Ok(WaitStep::Ends(None)),
             WaitState::Over => {
                 return Err(PyRuntimeError::new_err(
                     "cannot reuse already awaited coroutine",
                 ));
             }
-            WaitState::Waiting(iterator) => {
-                if let Step::Waits(future) = advance(iterator.bind(py))? {
-                    // Woken by something else.
-                    self.set(WaitState::Waiting(iterator));
-                    return Ok(WaitStep::Waits(future));
-                }
-            }
-        }
-        let request = self.request.bind(py);
-        match self.awaited {
-            Awaited::Event => {
-                if let Some(event) = RequestTask::next_event(request)? {
-                    return Ok(WaitStep::Ends(Some(event)));
-                }
-            }
-            Awaited::Room => {
-                if request.get().has_room() {
-                    return Ok(WaitStep::Ends(None));
-                }
-            }
-            Awaited::Turn => return Ok(WaitStep::Ends(None)),
-        }
-        let future = RequestTask::wait(request, self.awaited)?;
-        // What `__await__` gives as well.
-        let iterator = future.try_iter()?.into_any();
-        let Step::Waits(first) = advance(&iterator)? else {
-            unreachable!("a new future is not done");
+            // It goes on because the future has ended, or without that (`loop_task`).
+            WaitState::Waiting(future) => Some(future),
         };
-        self.set(WaitState::Waiting(iterator.unbind()));
-        Ok(WaitStep::Waits(first))
+        let request = self.request.bind(py);
+        let found = match self.awaited {
+            Awaited::Event => RequestTask::next_event(request)?.map(Some),
+            Awaited::Room | Awaited::Turn => request.get().has_room().then_some(None),
+        };
+        if let Some(event) = found {
+            if let Some(before) = &before {
+                request.get().forget_wait(self.awaited, before);
+            }
+            return Ok(WaitStep::Ends(event));
+        }
+        let future = RequestTask::wait(request, self.awaited, before.as_ref())?;
+        // As its own iterator does it for the task that waits.
+        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
+        self.set(WaitState::Waiting(future.clone().unbind()));
+        Ok(WaitStep::Waits(future))
     }
 
     fn end(&self, py: Python<'_>) {
-        if let WaitState::Waiting(iterator) = self.set(WaitState::Over) {
-            drop(iterator);
-            self.request.bind(py).get().forget_wait(self.awaited);
+        if let WaitState::Waiting(future) = self.set(WaitState::Over) {
+            self.request
+                .bind(py)
+                .get()
+                .forget_wait(self.awaited, &future);
         }
     }
 }

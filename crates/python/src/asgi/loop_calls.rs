@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyTuple};
 use pyo3::{ffi, intern};
 
+use super::loop_task::LoopTask;
 use super::request_task::RequestTask;
 
 /// The loop and its methods.
@@ -15,6 +16,9 @@ pub(super) struct LoopCalls {
     pub(super) call_soon: Py<PyAny>,
     pub(super) call_later: Py<PyAny>,
     pub(super) stop: Py<PyAny>,
+    /// What makes a task the current one of the loop, as asyncio itself does for each step, and ends that.
+    pub(super) enter_task: Py<PyAny>,
+    pub(super) leave_task: Py<PyAny>,
     /// A task takes its first step while it is made (from Python 3.12 on): one that never waits needs no turn of the loop.
     pub(super) is_eager: bool,
     create_task: Py<PyAny>,
@@ -40,6 +44,7 @@ impl LoopCalls {
             [] => None,
             names => Some(PyTuple::new(py, names)?.unbind()),
         };
+        let tasks = py.import("asyncio.tasks")?;
         Ok(Self {
             event_loop: event_loop.clone().unbind(),
             count_threads: super::functions(py)?.getattr("count_threads")?.unbind(),
@@ -47,6 +52,8 @@ impl LoopCalls {
             call_soon: method("call_soon")?,
             call_later: method("call_later")?,
             stop: method("stop")?,
+            enter_task: tasks.getattr("_enter_task")?.unbind(),
+            leave_task: tasks.getattr("_leave_task")?.unbind(),
             is_eager: names.contains(&"eager_start"),
             create_task: method("create_task")?,
             get_task_factory: method("get_task_factory")?,
@@ -56,13 +63,12 @@ impl LoopCalls {
         })
     }
 
-    /// A task in a copy of the context, so that no request sees what another one has set. And whether a factory of the
-    /// application has made it, which may have put a coroutine of its own around the request.
+    /// A task in a copy of the context, so that no request sees what another one has set.
     pub(super) fn create_task<'py>(
         &self,
         context: &Py<PyAny>,
         request: &Bound<'py, RequestTask>,
-    ) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    ) -> PyResult<CreatedTask<'py>> {
         let py = request.py();
         // SAFETY: a live context.
         let context = unsafe { ffi::PyContext_Copy(context.as_ptr()) };
@@ -72,7 +78,11 @@ impl LoopCalls {
         let names = self.task_names.as_ref().filter(|_| !has_factory);
         let Some(names) = names else {
             let task = context.call_method1("run", (&self.create_task, request))?;
-            return Ok((task, has_factory));
+            return Ok(CreatedTask {
+                task,
+                context: None,
+                has_factory,
+            });
         };
         let arguments = [
             request.as_ptr(),
@@ -93,6 +103,28 @@ impl LoopCalls {
         };
         // SAFETY: an owned reference, or null with an exception.
         let task = unsafe { Bound::from_owned_ptr_or_err(py, task) }?;
-        Ok((task, false))
+        Ok(CreatedTask {
+            task,
+            context: Some(context),
+            has_factory: false,
+        })
+    }
+}
+
+/// A task for a request.
+pub(super) struct CreatedTask<'py> {
+    pub(super) task: Bound<'py, PyAny>,
+    /// That of its steps, where others than the loop can run one.
+    context: Option<Bound<'py, PyAny>>,
+    /// A factory of the application has made it, which may have put a coroutine of its own around the request.
+    pub(super) has_factory: bool,
+}
+
+impl CreatedTask<'_> {
+    pub(super) fn loop_task(&self) -> LoopTask {
+        LoopTask {
+            task: self.task.clone().unbind(),
+            context: self.context.clone().map(Bound::unbind),
+        }
     }
 }

@@ -11,6 +11,7 @@ mod http_request;
 mod kept_messages;
 mod loop_calls;
 mod loop_stack;
+mod loop_task;
 mod protocol;
 mod request_body;
 mod request_task;

@@ -22,6 +22,8 @@ use super::ClientDisconnected;
 use super::asgi_loop::AsgiLoop;
 use super::awaitable::{Awaited, Step, Wait, advance};
 use super::http_request::{Sending, TaskEnd};
+use super::loop_calls::CreatedTask;
+use super::loop_task::{LoopTask, Owed, TaskPlace, cancels};
 use super::protocol::{Protocol, ProtocolKind, Unended};
 use super::step_meter::{OverlongStep, StepMeter};
 use super::task_deadlines::TaskDeadlines;
@@ -42,7 +44,8 @@ pub(super) struct RequestTask {
 
 struct TaskState {
     program: Program,
-    task: Option<Py<PyAny>>,
+    task: Option<LoopTask>,
+    place: TaskPlace,
     protocol: Protocol,
     meter: StepMeter,
     /// Number of the exchange.
@@ -89,6 +92,7 @@ impl RequestTask {
             state: Mutex::new(TaskState {
                 program: Program::New(scope),
                 task: None,
+                place: TaskPlace::Own,
                 number: begun.assignment.exchange.record.id.number(),
                 protocol: Protocol::new(kind, begun),
                 meter: StepMeter::default(),
@@ -114,18 +118,15 @@ impl RequestTask {
 
     /// The task that runs this. One that has begun and ended while it was made is not kept: the two would hold each
     /// other.
-    pub(super) fn set_task(
-        this: &Bound<'_, Self>,
-        task: &Bound<'_, PyAny>,
-        has_factory: bool,
-    ) -> PyResult<()> {
+    pub(super) fn set_task(this: &Bound<'_, Self>, created: &CreatedTask<'_>) -> PyResult<()> {
         let mut state = this.get().state();
         let is_new = matches!(state.program, Program::New(_));
         if !matches!(state.program, Program::Ended) {
-            state.task = Some(task.clone().unbind());
+            state.task = Some(created.loop_task());
         }
         drop(state);
-        if !has_factory || !is_new || runs(task, this) {
+        let task = &created.task;
+        if !created.has_factory || !is_new || runs(task, this) {
             return Ok(());
         }
         // The factory of the application has put a coroutine of its own around this. If that ends before it awaits this,
@@ -156,38 +157,43 @@ impl RequestTask {
         self.state().protocol.has_room()
     }
 
-    /// A future that ends when what is awaited may be there.
+    /// A future that ends when what is awaited may be there; `before` is what the same call has waited for.
     ///
     /// # Errors
     /// Another call waits for the same.
     pub(super) fn wait<'py>(
         this: &Bound<'py, Self>,
         awaited: Awaited,
+        before: Option<&Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let event_loop = this.get().event_loop.get();
-        let future = event_loop.create_future(this.py())?;
-        let mut state = this.get().state();
-        let (place, what) = match awaited {
-            Awaited::Event => (&mut state.receiver, "receive()"),
-            Awaited::Room | Awaited::Turn => (&mut state.sender, "send()"),
+        let (py, own) = (this.py(), this.get());
+        let parked = own.state().parked(py);
+        let future = match parked {
+            Some(future) => future.into_bound(py),
+            None => own.event_loop.get().create_future(py)?,
         };
-        if place.is_some() {
+        let mut state = own.state();
+        let (place, what) = state.waiting(awaited);
+        if place
+            .as_ref()
+            .is_some_and(|place| !before.is_some_and(|before| before.is(place)))
+        {
             drop(state);
             return Err(PyRuntimeError::new_err(format!(
                 "another {what} of this request is waiting already"
             )));
         }
-        *place = Some(future.clone().unbind());
+        let before = place.replace(future.clone().unbind());
+        drop(state);
+        drop(before);
         Ok(future)
     }
 
-    /// The wait was cancelled.
-    pub(super) fn forget_wait(&self, awaited: Awaited) {
+    /// The wait for this is over.
+    pub(super) fn forget_wait(&self, awaited: Awaited, future: &Py<PyAny>) {
         let mut state = self.state();
-        let future = match awaited {
-            Awaited::Event => state.receiver.take(),
-            Awaited::Room | Awaited::Turn => state.sender.take(),
-        };
+        let (place, _) = state.waiting(awaited);
+        let future = place.take_if(|place| place.is(future));
         drop(state);
         drop(future);
     }
@@ -211,7 +217,7 @@ impl RequestTask {
                     let timer = TaskDeadlines::cancel_later(deadlines, own.key, delay)?;
                     own.state().cancel_timer = Some(timer.unbind());
                 }
-                return waiting.into_iter().try_for_each(|one| wake(py, one));
+                return Self::go_on(this, waiting);
             }
             LoopEvent::Room(_) if state.protocol.request().is_reading() => {
                 let request = state.protocol.request();
@@ -251,7 +257,70 @@ impl RequestTask {
             }
         };
         drop(state);
-        waiting.into_iter().try_for_each(|one| wake(py, one))
+        Self::go_on(this, waiting)
+    }
+
+    /// What waits for these goes on: at once where that is the application itself, and nothing else goes on with it. Of two
+    /// that hear of the same, `receive()` is the first.
+    fn go_on(this: &Bound<'_, Self>, waiting: [Option<Py<PyAny>>; 2]) -> PyResult<()> {
+        let py = this.py();
+        let future = match waiting {
+            [Some(future), None] | [None, Some(future)] => future,
+            all => return all.into_iter().try_for_each(|one| wake(py, one)),
+        };
+        let is_own = this.get().state().place.waits_for(&future);
+        // One that was cancelled has its task woken already.
+        if is_own && !is_done(future.bind(py))? && Self::step_at_once(this)? {
+            return Ok(());
+        }
+        wake(py, Some(future))
+    }
+
+    /// Has the application take a step in the place of its task; whether it did.
+    fn step_at_once(this: &Bound<'_, Self>) -> PyResult<bool> {
+        let (py, own) = (this.py(), this.get());
+        let task = own.state().task.as_ref().map(|task| task.clone_ref(py));
+        let Some(task) = task else {
+            return Ok(false);
+        };
+        let calls = &own.event_loop.get().calls;
+        let Some(ran) = task.run_step(py, calls, || Self::step(this, StepInput::Next)) else {
+            return Ok(false);
+        };
+        let (owed, failed) = match ran {
+            Ok(Some(on)) => (Owed::Waits(on), Ok(())),
+            Ok(None) => (Owed::End, Ok(())),
+            Err(error) => (Owed::End, Err(error)),
+        };
+        let woken_by = own.state().place.step_ended(owed);
+        wake(py, woken_by)?;
+        failed.map(|()| true)
+    }
+
+    /// A step of the task.
+    fn task_step(this: &Bound<'_, Self>, input: StepInput) -> PyResult<Option<Py<PyAny>>> {
+        let (py, own) = (this.py(), this.get());
+        let place = std::mem::take(&mut own.state().place);
+        let on = match (place, input) {
+            (TaskPlace::Due(Owed::End), _) => None,
+            (TaskPlace::Due(Owed::Waits(on)), StepInput::Next) => Some(on),
+            (TaskPlace::Due(Owed::Waits(on)), StepInput::Throw(error)) => {
+                match cancels(&error, on.bind(py))? {
+                    true => Some(on),
+                    false => Self::step(this, StepInput::Throw(error))?,
+                }
+            }
+            (TaskPlace::Own | TaskPlace::Parked(_), input) => Self::step(this, input)?,
+        };
+        let mut state = own.state();
+        let waiting = [&state.receiver, &state.sender];
+        if let Some(on) = &on
+            && waiting.into_iter().flatten().any(|future| future.is(on))
+        {
+            state.place = TaskPlace::Parked(on.clone_ref(py));
+        }
+        drop(state);
+        Ok(on)
     }
 
     /// The task is cancelled so long after its client has gone.
@@ -292,7 +361,7 @@ impl RequestTask {
     pub(super) fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.state();
         state.is_cancelled = true;
-        let task = state.task.as_ref().map(|task| task.clone_ref(py));
+        let task = state.task.as_ref().map(|task| task.task.clone_ref(py));
         drop(state);
         match task {
             Some(task) => task.call_method0(py, intern!(py, "cancel")).map(drop),
@@ -406,7 +475,8 @@ impl RequestTask {
 
     /// The task of the loop.
     pub(super) fn loop_task(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.state().task.as_ref().map(|task| task.clone_ref(py))
+        let state = self.state();
+        state.task.as_ref().map(|task| task.task.clone_ref(py))
     }
 
     /// What the exchange is called in the log.
@@ -530,6 +600,27 @@ impl TaskState {
         }
         let facts = self.meter.facts(telemetry::now());
         self.protocol.note(facts);
+    }
+
+    /// The place of a wait, and what waits.
+    fn waiting(&mut self, awaited: Awaited) -> (&mut Option<Py<PyAny>>, &'static str) {
+        match awaited {
+            Awaited::Event => (&mut self.receiver, "receive()"),
+            Awaited::Room | Awaited::Turn => (&mut self.sender, "send()"),
+        }
+    }
+
+    /// The future that the task waits for while a step runs without it, unless another wait has it: the same one again
+    /// leaves the task where it is.
+    fn parked(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let TaskPlace::Parked(future) = &self.place else {
+            return None;
+        };
+        let mut waiting = [&self.receiver, &self.sender].into_iter().flatten();
+        match waiting.any(|other| other.is(future)) {
+            true => None,
+            false => Some(future.clone_ref(py)),
+        }
     }
 
     /// The waiting `receive()`, if there is an event for it.
@@ -684,12 +775,12 @@ impl RequestTask {
     }
 
     fn __next__(this: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
-        Self::step(this, StepInput::Next)
+        Self::task_step(this, StepInput::Next)
     }
 
     fn send(this: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _ = value;
-        Self::step(this, StepInput::Next)?.ok_or_else(|| PyStopIteration::new_err(()))
+        Self::task_step(this, StepInput::Next)?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     #[pyo3(signature = (kind, value=None, traceback=None))]
@@ -700,7 +791,7 @@ impl RequestTask {
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let error = super::awaitable::thrown(kind, value, traceback);
-        Self::step(this, StepInput::Throw(error))?.ok_or_else(|| PyStopIteration::new_err(()))
+        Self::task_step(this, StepInput::Throw(error))?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     fn close(this: &Bound<'_, Self>) -> PyResult<()> {
@@ -741,8 +832,13 @@ fn wake(py: Python<'_>, future: Option<Py<PyAny>>) -> PyResult<()> {
         return Ok(());
     };
     let future = future.bind(py);
-    if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+    if !is_done(future)? {
         future.call_method1(intern!(py, "set_result"), (py.None(),))?;
     }
     Ok(())
+}
+
+fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = future.py();
+    future.call_method0(intern!(py, "done"))?.is_truthy()
 }
