@@ -69,6 +69,22 @@ class Window:
         )
 
 
+class Helpers:
+    """The processor time of everything that was started here but the server and this program."""
+
+    def __init__(self, server_pid: int) -> None:
+        self._server_pid = server_pid
+        self._before_s = self._now_s()
+
+    def spent_s(self) -> float:
+        """Since it was made."""
+        return self._now_s() - self._before_s
+
+    def _now_s(self) -> float:
+        ours_s = spent(os.getpid()).total_s - time.process_time()
+        return ours_s - spent(self._server_pid).total_s
+
+
 def tree(root_pid: int) -> list[int]:
     """`root_pid` and its descendants, and whatever else lives in the session that it leads."""
     parents: dict[int, int] = {}

@@ -6,7 +6,7 @@ import re
 import statistics
 import subprocess
 
-from lab import cpu, generator, measure, servers
+from lab import cpu, fixtures, generator, measure, servers
 from lab.asgi import broadcast
 from lab.generator import Counted
 from lab.scenario import MILEPOST, Bar, By, Ground, Row, Sample, Scenario, Start, Take
@@ -80,6 +80,15 @@ def _hop() -> Scenario:
     def pingpong(row: Row, box: Toolbox, ground: Ground) -> Sample:
         return _printed([box.programs["pingpong"]], ground)
 
+    def awake(take: Take) -> Take:
+        """With processors that do not sleep meanwhile: how long they need to wake is the host's."""
+
+        def taken(row: Row, box: Toolbox, ground: Ground) -> Sample:
+            with fixtures.awake(ground):
+                return take(row, box, ground)
+
+        return taken
+
     def bare(loop: str, what: str) -> Take:
         program = str(servers.APPS / "loop_hop.py")
         return lambda row, box, ground: _printed([box.command("python"), program, loop, what], ground)
@@ -87,11 +96,11 @@ def _hop() -> Scenario:
     loops = ("asyncio", "uvloop")
     names = {loop: f"{MILEPOST} {loop}" for loop in loops}
     rows = (
-        *(Row(name, MILEPOST, milepost(loop), take=_queue) for loop, name in names.items()),
-        Row("pingpong", "pingpong", milepost("asyncio"), take=pingpong),
+        *(Row(name, MILEPOST, milepost(loop), take=awake(_queue)) for loop, name in names.items()),
+        Row("pingpong", "pingpong", milepost("asyncio"), take=awake(pingpong)),
         # What the loops of Python take for the same without a server: no server can take less for a task.
         *(
-            Row(f"bare {what} {loop}", "pingpong", milepost(loop), take=bare(loop, what))
+            Row(f"bare {what} {loop}", "pingpong", milepost(loop), take=awake(bare(loop, what)))
             for what in ("callback", "task")
             for loop in loops
         ),
@@ -111,11 +120,13 @@ def _printed(command: list[str], ground: Ground) -> Sample:
 def _queue(row: Row, box: Toolbox, ground: Ground) -> Sample:
     rate = 1_000_000 // PAUSE_US
     with measure.running(row, box, ground) as server:
+        # The generator, and what keeps the processors awake.
+        helpers = cpu.Helpers(server.pid)
         window = cpu.Window(server.pid)
         seconds = max(1, HOPS // rate)
         more = ("--rate", str(rate))
-        counted = generator.run(box, server.place.port, "/", 4, seconds, ground.client_core, *more)
-        usage = window.close(counted.cpu_s)
+        generator.run(box, server.place.port, "/", 4, seconds, ground.client_core, *more)
+        usage = window.close(helpers.spent_s())
         lines = server.place.access_log.read_text()
     queued = [float(found) * 1e6 for found in re.findall(r" queue=([0-9.]+)", lines)]
     return Sample({"queue_p50_us": statistics.median(queued)}, usage.foreign_share)

@@ -115,7 +115,7 @@ def stalled(row: Row, box: Toolbox, ground: Ground) -> Sample:
         numbers = server.place.directory / "numbers"
         warm = Load(server.place.port, WARM_UP_S, numbers, PATHS, rate, PACED_CONNECTIONS, WARM_UP_FIRST)
         clients.run(warm, box, ground)
-        helpers = slow_measure.Helpers(server.pid)
+        helpers = cpu.Helpers(server.pid)
         window = cpu.Window(server.pid)
         load = Load(server.place.port, PACED_S, numbers, PATHS, rate, PACED_CONNECTIONS)
         with clients.loading(load, box, ground) as running:

@@ -93,7 +93,7 @@ def paced(row: Row, box: Toolbox, ground: Ground) -> Sample:
             clients = stack.enter_context(fixtures.bad_clients(mode, server.place.port, ground, *arguments))
             time.sleep(SETTLE_S)
         unsent = client_process.unsent_bytes(server.place.port)
-        helpers = Helpers(server.pid)
+        helpers = cpu.Helpers(server.pid)
         window = cpu.Window(server.pid)
         load = Load(server.place.port, paths, row.stay_s)
         counted = fixtures.paced(load, box, ground, memory.look)
@@ -118,7 +118,7 @@ def fetched(row: Row, box: Toolbox, ground: Ground) -> Sample:
     with served(row, box, ground) as server:
         with fixtures.bad_clients("fetch", server.place.port, ground, LARGE_PATH) as client:
             client.ask("go", FETCH_TIMEOUT_S)  # the file into memory, the socket to its size
-            helpers = Helpers(server.pid)
+            helpers = cpu.Helpers(server.pid)
             window = cpu.Window(server.pid)
             for _ in range(FETCHES):
                 client.ask("go", FETCH_TIMEOUT_S)
@@ -180,22 +180,6 @@ def backing_folder() -> Iterator[Path]:
             with (folder / f"cold-{number}.bin").open("wb") as cold:
                 cold.truncate(COLD_BYTES)
         yield folder
-
-
-class Helpers:
-    """The processor time of everything that was started here but the server and this program."""
-
-    def __init__(self, server_pid: int) -> None:
-        self._server_pid = server_pid
-        self._before_s = self._now_s()
-
-    def spent_s(self) -> float:
-        """Since it was made."""
-        return self._now_s() - self._before_s
-
-    def _now_s(self) -> float:
-        ours_s = cpu.spent(os.getpid()).total_s - time.process_time()
-        return ours_s - cpu.spent(self._server_pid).total_s
 
 
 class Memory:

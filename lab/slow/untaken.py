@@ -47,7 +47,7 @@ def sample(row: slow_measure.Row, box: Toolbox, ground: Ground) -> Sample:
             if row.bad_clients
             else None
         )
-        helpers = slow_measure.Helpers(server.pid)
+        helpers = cpu.Helpers(server.pid)
         window = cpu.Window(server.pid)
         load = Load(server.place.port, paths, row.stay_s)
         with watched(server.pid, fixtures.mountpoint_of(ground)) as seen:

@@ -21,7 +21,7 @@ from lab import client_process, cpu, fixtures, generator, measure, process, scen
 from lab.client_process import ClientFailed, ClientProcess
 from lab.measure import Running
 from lab.scenario import SMALL, Ground, Sample
-from lab.slow.measure import Helpers, Memory, is_lagged
+from lab.slow.measure import Memory, is_lagged
 from lab.tls import servers
 from lab.toolbox import CHECKOUT, Toolbox
 
@@ -111,7 +111,7 @@ def siblings(row: Row, box: Toolbox, ground: Ground) -> Sample:
         time.sleep(ground.warm_up_s)
         # What was counted until now is forgotten.
         counted(running)
-        helpers = Helpers(server.pid)
+        helpers = cpu.Helpers(server.pid)
         window = cpu.Window(server.pid)
         time.sleep(ground.seconds)
         values = {name: float(number) for name, number in counted(running).items()}
@@ -131,7 +131,7 @@ def flooded(row: Row, box: Toolbox, ground: Ground) -> Sample:
             if row.words
             else None
         )
-        helpers = Helpers(server.pid)
+        helpers = cpu.Helpers(server.pid)
         window = cpu.Window(server.pid)
         paced = fixtures.paced(_probe(row, server, seconds), box, ground, memory.look)
         usage = window.close(helpers.spent_s())
@@ -158,7 +158,7 @@ def stormed(row: Row, box: Toolbox, ground: Ground) -> Sample:
         able = _handshakes(server, box, ground) if row.words else 0.0
         storm = stack.enter_context(Storm(OVERLOAD * able, server, box, ground)) if able else None
         time.sleep(STORM_LEAD_S)
-        helpers = Helpers(server.pid)
+        helpers = cpu.Helpers(server.pid)
         window = cpu.Window(server.pid)
         paced = fixtures.paced(_probe(row, server, ground.seconds), box, ground, lambda: None)
         usage = window.close(helpers.spent_s())
