@@ -211,8 +211,30 @@ pub(super) enum Step<'py> {
     Returns,
 }
 
+/// How a step begins.
+pub(super) enum StepInput {
+    Next,
+    Throw(PyErr),
+}
+
+impl StepInput {
+    /// Has the application go on.
+    pub(super) fn run<'py>(self, steps: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+        let py = steps.py();
+        if let StepInput::Throw(error) = self {
+            let given = steps.call_method1(intern!(py, "throw"), (error,));
+            return match given {
+                Ok(on) => Ok(Step::Waits(on)),
+                Err(end) if end.is_instance_of::<PyStopIteration>(py) => Ok(Step::Returns),
+                Err(error) => Err(error),
+            };
+        }
+        advance(steps)
+    }
+}
+
 /// Has a coroutine go on. Its end needs no exception.
-pub(super) fn advance<'py>(steps: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+fn advance<'py>(steps: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
     let py = steps.py();
     let (nothing, mut result) = (py.None(), std::ptr::null_mut());
     // SAFETY: attached; a live iterator, `None`, and a place for a reference that is then ours.

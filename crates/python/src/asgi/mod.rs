@@ -16,6 +16,7 @@ mod protocol;
 mod request_body;
 mod request_task;
 mod request_tasks;
+mod request_waits;
 mod response;
 mod response_state;
 mod scope;

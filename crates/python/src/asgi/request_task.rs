@@ -20,11 +20,12 @@ use telemetry::{Nanos, Stamp};
 
 use super::ClientDisconnected;
 use super::asgi_loop::AsgiLoop;
-use super::awaitable::{Awaited, Step, Wait, advance};
+use super::awaitable::{Awaited, Step, StepInput, Wait};
 use super::http_request::{Sending, TaskEnd};
 use super::loop_calls::CreatedTask;
 use super::loop_task::{LoopTask, Owed, TaskPlace, cancels};
 use super::protocol::{Protocol, ProtocolKind, Unended};
+use super::request_waits::{RequestWaits, is_done, wake};
 use super::step_meter::{OverlongStep, StepMeter};
 use super::task_deadlines::TaskDeadlines;
 use super::websocket_connection::NotTaken;
@@ -45,7 +46,6 @@ pub(super) struct RequestTask {
 struct TaskState {
     program: Program,
     task: Option<LoopTask>,
-    place: TaskPlace,
     protocol: Protocol,
     meter: StepMeter,
     /// Number of the exchange.
@@ -59,10 +59,7 @@ struct TaskState {
     disconnect_cancel: Option<Nanos>,
     /// The timer of that, from then on.
     cancel_timer: Option<Py<PyAny>>,
-    /// The future of a waiting `receive()`.
-    receiver: Option<Py<PyAny>>,
-    /// The future of a waiting `send()`.
-    sender: Option<Py<PyAny>>,
+    waits: RequestWaits,
 }
 
 /// The application's part of the task.
@@ -92,7 +89,6 @@ impl RequestTask {
             state: Mutex::new(TaskState {
                 program: Program::New(scope),
                 task: None,
-                place: TaskPlace::Own,
                 number: begun.assignment.exchange.record.id.number(),
                 protocol: Protocol::new(kind, begun),
                 meter: StepMeter::default(),
@@ -101,8 +97,7 @@ impl RequestTask {
                 is_slow: false,
                 disconnect_cancel: None,
                 cancel_timer: None,
-                receiver: None,
-                sender: None,
+                waits: RequestWaits::default(),
             }),
         }
     }
@@ -167,35 +162,27 @@ impl RequestTask {
         before: Option<&Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, own) = (this.py(), this.get());
-        let parked = own.state().parked(py);
+        let parked = own.state().waits.parked(py);
         let future = match parked {
             Some(future) => future.into_bound(py),
             None => own.event_loop.get().create_future(py)?,
         };
-        let mut state = own.state();
-        let (place, what) = state.waiting(awaited);
-        if place
-            .as_ref()
-            .is_some_and(|place| !before.is_some_and(|before| before.is(place)))
-        {
-            drop(state);
-            return Err(PyRuntimeError::new_err(format!(
-                "another {what} of this request is waiting already"
-            )));
+        let begun = own.state().waits.begin(awaited, &future, before);
+        match begun {
+            Ok(replaced) => drop(replaced),
+            Err(what) => {
+                return Err(PyRuntimeError::new_err(format!(
+                    "another {what} of this request is waiting already"
+                )));
+            }
         }
-        let before = place.replace(future.clone().unbind());
-        drop(state);
-        drop(before);
         Ok(future)
     }
 
     /// The wait for this is over.
     pub(super) fn forget_wait(&self, awaited: Awaited, future: &Py<PyAny>) {
-        let mut state = self.state();
-        let (place, _) = state.waiting(awaited);
-        let future = place.take_if(|place| place.is(future));
-        drop(state);
-        drop(future);
+        let forgotten = self.state().waits.forget(awaited, future);
+        drop(forgotten);
     }
 
     /// Something has happened to the exchange.
@@ -208,7 +195,7 @@ impl RequestTask {
                 let request = state.protocol.request();
                 request.client_gone();
                 request.read_on(&own.event_loop.get().loader);
-                let waiting = [state.take_receiver(), state.sender.take()];
+                let waiting = [state.take_receiver(), state.waits.take_sender()];
                 // Its driver may say so more than once.
                 let delay = state.disconnect_cancel.take();
                 drop(state);
@@ -224,7 +211,7 @@ impl RequestTask {
                 request.read_on(&own.event_loop.get().loader);
                 return Ok(());
             }
-            LoopEvent::Room(_) => [None, state.sender.take()],
+            LoopEvent::Room(_) => [None, state.waits.take_sender()],
             LoopEvent::Span(_, read) => {
                 let is_overdue = state.is_overdue;
                 let request = state.protocol.request();
@@ -232,15 +219,15 @@ impl RequestTask {
                 if request.is_reading() {
                     return Ok(());
                 }
-                [state.receiver.take(), state.sender.take()]
+                [state.waits.take_receiver(), state.waits.take_sender()]
             }
             LoopEvent::Body(_, read) => {
                 state.protocol.put_body(read);
-                [state.receiver.take(), None]
+                [state.waits.take_receiver(), None]
             }
             LoopEvent::Opened(_, opened) => {
                 state.protocol.send_opened(opened, own.event_loop.get());
-                [state.receiver.take(), state.sender.take()]
+                [state.waits.take_receiver(), state.waits.take_sender()]
             }
             LoopEvent::Overdue(_) => {
                 state.is_overdue = true;
@@ -248,7 +235,7 @@ impl RequestTask {
                 drop(state);
                 return own.cancel(py);
             }
-            LoopEvent::Message(_) => [state.receiver.take(), None],
+            LoopEvent::Message(_) => [state.waits.take_receiver(), None],
             // It is for all of them.
             LoopEvent::Drain => return Ok(()),
             LoopEvent::CancelAll | LoopEvent::Cancel(_) => {
@@ -268,7 +255,7 @@ impl RequestTask {
             [Some(future), None] | [None, Some(future)] => future,
             all => return all.into_iter().try_for_each(|one| wake(py, one)),
         };
-        let is_own = this.get().state().place.waits_for(&future);
+        let is_own = this.get().state().waits.task.waits_for(&future);
         // One that was cancelled has its task woken already.
         if is_own && !is_done(future.bind(py))? && Self::step_at_once(this)? {
             return Ok(());
@@ -292,7 +279,7 @@ impl RequestTask {
             Ok(None) => (Owed::End, Ok(())),
             Err(error) => (Owed::End, Err(error)),
         };
-        let woken_by = own.state().place.step_ended(owed);
+        let woken_by = own.state().waits.task.step_ended(owed);
         wake(py, woken_by)?;
         failed.map(|()| true)
     }
@@ -300,7 +287,7 @@ impl RequestTask {
     /// A step of the task.
     fn task_step(this: &Bound<'_, Self>, input: StepInput) -> PyResult<Option<Py<PyAny>>> {
         let (py, own) = (this.py(), this.get());
-        let place = std::mem::take(&mut own.state().place);
+        let place = std::mem::take(&mut own.state().waits.task);
         let on = match (place, input) {
             (TaskPlace::Due(Owed::End), _) => None,
             (TaskPlace::Due(Owed::Waits(on)), StepInput::Next) => Some(on),
@@ -312,14 +299,9 @@ impl RequestTask {
             }
             (TaskPlace::Own | TaskPlace::Parked(_), input) => Self::step(this, input)?,
         };
-        let mut state = own.state();
-        let waiting = [&state.receiver, &state.sender];
-        if let Some(on) = &on
-            && waiting.into_iter().flatten().any(|future| future.is(on))
-        {
-            state.place = TaskPlace::Parked(on.clone_ref(py));
+        if let Some(on) = &on {
+            own.state().waits.task_waits_for(py, on);
         }
-        drop(state);
         Ok(on)
     }
 
@@ -344,7 +326,7 @@ impl RequestTask {
         if !state.protocol.drain(self.event_loop.get()) {
             return Ok(false);
         }
-        let waiting = [state.take_receiver(), state.sender.take()];
+        let waiting = [state.take_receiver(), state.waits.take_sender()];
         drop(state);
         waiting.into_iter().try_for_each(|one| wake(py, one))?;
         Ok(true)
@@ -555,7 +537,7 @@ impl RequestTask {
         let mut state = self.state();
         state.program = Program::Ended;
         let task = state.task.take();
-        let waiting = [state.receiver.take(), state.sender.take()];
+        let waiting = [state.waits.take_receiver(), state.waits.take_sender()];
         let cancel_timer = state.cancel_timer.take();
         state.note_steps();
         let end = TaskEnd {
@@ -602,37 +584,13 @@ impl TaskState {
         self.protocol.note(facts);
     }
 
-    /// The place of a wait, and what waits.
-    fn waiting(&mut self, awaited: Awaited) -> (&mut Option<Py<PyAny>>, &'static str) {
-        match awaited {
-            Awaited::Event => (&mut self.receiver, "receive()"),
-            Awaited::Room | Awaited::Turn => (&mut self.sender, "send()"),
-        }
-    }
-
-    /// The future that the task waits for while a step runs without it, unless another wait has it: the same one again
-    /// leaves the task where it is.
-    fn parked(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let TaskPlace::Parked(future) = &self.place else {
-            return None;
-        };
-        let mut waiting = [&self.receiver, &self.sender].into_iter().flatten();
-        match waiting.any(|other| other.is(future)) {
-            true => None,
-            false => Some(future.clone_ref(py)),
-        }
-    }
-
     /// The waiting `receive()`, if there is an event for it.
     fn take_receiver(&mut self) -> Option<Py<PyAny>> {
-        self.receiver.take_if(|_| self.protocol.has_event())
+        match self.protocol.has_event() {
+            true => self.waits.take_receiver(),
+            false => None,
+        }
     }
-}
-
-/// How a step begins.
-enum StepInput {
-    Next,
-    Throw(PyErr),
 }
 
 #[pymethods]
@@ -706,7 +664,7 @@ impl RequestTask {
                 Ok(Bound::new(py, wait)?.into_any())
             }
             Sending::TakenForReceiver => {
-                let receiver = state.receiver.take();
+                let receiver = state.waits.take_receiver();
                 drop(state);
                 wake(py, receiver)?;
                 Ok(own.event_loop.get().sent(py))
@@ -804,41 +762,8 @@ impl RequestTask {
     }
 }
 
-impl StepInput {
-    /// Has the application go on.
-    fn run<'py>(self, steps: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
-        let py = steps.py();
-        if let StepInput::Throw(error) = self {
-            let given = steps.call_method1(intern!(py, "throw"), (error,));
-            return match given {
-                Ok(on) => Ok(Step::Waits(on)),
-                Err(end) if end.is_instance_of::<PyStopIteration>(py) => Ok(Step::Returns),
-                Err(error) => Err(error),
-            };
-        }
-        advance(steps)
-    }
-}
-
 /// Whether this is the coroutine of the task itself.
 fn runs(task: &Bound<'_, PyAny>, request: &Bound<'_, RequestTask>) -> bool {
     let coroutine = task.call_method0(intern!(task.py(), "get_coro"));
     coroutine.is_ok_and(|coroutine| coroutine.is(request))
-}
-
-/// Ends a wait, unless it was cancelled meanwhile.
-fn wake(py: Python<'_>, future: Option<Py<PyAny>>) -> PyResult<()> {
-    let Some(future) = future else {
-        return Ok(());
-    };
-    let future = future.bind(py);
-    if !is_done(future)? {
-        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-    }
-    Ok(())
-}
-
-fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = future.py();
-    future.call_method0(intern!(py, "done"))?.is_truthy()
 }
