@@ -343,10 +343,8 @@ impl AsgiLoop {
                 return Ok(Looked::MORE);
             }
             let taken = self.worker().take();
-            let mut look = locked(&self.look);
             match taken {
                 LoopTake::Begin(exchange) => {
-                    drop(look);
                     if self.calls.is_eager {
                         // It may take any time, and what comes meanwhile waits for the next look.
                         self.worker().await_look();
@@ -355,20 +353,15 @@ impl AsgiLoop {
                     continue;
                 }
                 LoopTake::Nothing => {}
-                LoopTake::Full => look.is_full = true,
+                LoopTake::Full => locked(&self.look).is_full = true,
                 LoopTake::Behind => {
                     // One that leaves makes room, too.
-                    look.is_full = true;
-                    drop(look);
+                    locked(&self.look).is_full = true;
                     has_acted |= self.look_later(this)?;
                 }
-                LoopTake::LogFull => {
-                    drop(look);
-                    has_acted |= self.look_later(this)?;
-                }
+                LoopTake::LogFull => has_acted |= self.look_later(this)?,
                 LoopTake::Closed => {
-                    look.is_closed = true;
-                    drop(look);
+                    locked(&self.look).is_closed = true;
                     if self.worker().is_empty() {
                         self.calls.stop.bind(this.py()).call0()?;
                         has_acted = true;
@@ -460,7 +453,14 @@ impl AsgiLoop {
             ProtocolKind::WebSocket => asked(exchange.head()).ok().flatten(),
         };
         let subprotocols = handshake.as_ref().map(Handshake::subprotocols);
-        let app = self.worker().app_of(&begun);
+        let (app, disconnect_cancel) = {
+            let worker = self.worker();
+            let delay = match kind {
+                ProtocolKind::Http => worker.disconnect_cancel(&begun),
+                ProtocolKind::WebSocket => None,
+            };
+            (worker.app_of(&begun), delay)
+        };
         let application = self.applications.of(app);
         let scope = application.scopes().build(py, exchange, subprotocols);
         let scope = match scope {
@@ -474,11 +474,8 @@ impl AsgiLoop {
             }
         };
         let key = begun.key;
-        let disconnect_cancel = self.worker().disconnect_cancel(&begun);
-        let task = RequestTask::new(this.clone().unbind(), app, kind, begun, scope.unbind());
-        if kind == ProtocolKind::Http {
-            task.set_disconnect_cancel(disconnect_cancel);
-        }
+        let own = this.clone().unbind();
+        let task = RequestTask::new(own, app, kind, begun, scope.unbind(), disconnect_cancel);
         let request = Bound::new(py, task)?;
         self.tasks.insert(request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {

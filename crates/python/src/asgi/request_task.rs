@@ -80,6 +80,7 @@ impl RequestTask {
         kind: ProtocolKind,
         begun: LoopAssignment,
         scope: Py<PyDict>,
+        disconnect_cancel: Option<Nanos>,
     ) -> Self {
         Self {
             key: begun.key,
@@ -95,7 +96,7 @@ impl RequestTask {
                 is_cancelled: false,
                 is_overdue: false,
                 is_slow: false,
-                disconnect_cancel: None,
+                disconnect_cancel,
                 cancel_timer: None,
                 waits: RequestWaits::default(),
             }),
@@ -303,11 +304,6 @@ impl RequestTask {
             own.state().waits.task_waits_for(py, on);
         }
         Ok(on)
-    }
-
-    /// The task is cancelled so long after its client has gone.
-    pub(super) fn set_disconnect_cancel(&self, delay: Option<Nanos>) {
-        self.state().disconnect_cancel = delay;
     }
 
     /// Whether the response is complete.

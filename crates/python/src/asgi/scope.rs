@@ -348,6 +348,11 @@ fn authority<'a>(head: HeadView<'a>, ends: &'a Ends) -> Option<&'a [u8]> {
 /// What the path of a request lacks of the path that the client asked for, which has `root_path` at its beginning:
 /// what a proxy took away, and the application's own prefix where it is not there.
 fn missing_prefix(path: &[u8], proxy_prefix: &str, script_name: &str) -> String {
+    if script_name.is_empty() {
+        // Most servers have none; to compare nothing with an empty string, which has no address, costs more than all of
+        // this.
+        return proxy_prefix.to_owned();
+    }
     let rest = path.strip_prefix(script_name.as_bytes());
     let is_below = rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
     match is_below {
