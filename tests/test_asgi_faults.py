@@ -112,7 +112,7 @@ def leave(client: Client, how: str) -> None:
 def has_left(server: Supervised, name: str) -> bool:
     """Whether the script has come to its end, or was told by an exception that its client is gone."""
     told = seen(server, name)
-    # A `receive()` that waits in a task of its own may hear of it behind a `send()` that raises.
+    # A `receive()` that waits in a task of its own may be told so after a `send()` has raised.
     if len(told) > 1 and told[-1] == ["disconnect", None, None]:
         told.pop()
     return told[-1:] in (["ends"], ["ClientDisconnected"], ["CancelledError"])

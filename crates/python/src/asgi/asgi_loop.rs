@@ -474,8 +474,15 @@ impl AsgiLoop {
             }
         };
         let key = begun.key;
-        let own = this.clone().unbind();
-        let task = RequestTask::new(own, app, kind, begun, scope.unbind(), disconnect_cancel);
+        let event_loop = this.clone().unbind();
+        let task = RequestTask::new(
+            event_loop,
+            app,
+            kind,
+            begun,
+            scope.unbind(),
+            disconnect_cancel,
+        );
         let request = Bound::new(py, task)?;
         self.tasks.insert(request.clone().unbind());
         match self.calls.create_task(&application.context, &request) {

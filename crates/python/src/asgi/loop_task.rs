@@ -91,7 +91,8 @@ impl TaskPlace {
         }
     }
 
-    /// A step has ended without the task. The future that the task is to be woken by, unless it waits on.
+    /// A step has ended without the task. The future that the task is to be woken by, unless it waits on. The future that is
+    /// dropped here is the one whose end has begun the step: the caller holds another reference.
     pub(super) fn step_ended(&mut self, owed: Owed) -> Option<Py<PyAny>> {
         match (std::mem::take(self), owed) {
             (Self::Parked(future), Owed::Waits(on)) if on.is(&future) => {

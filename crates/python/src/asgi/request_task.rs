@@ -256,7 +256,7 @@ impl RequestTask {
             [Some(future), None] | [None, Some(future)] => future,
             all => return all.into_iter().try_for_each(|one| wake(py, one)),
         };
-        let is_own = this.get().state().waits.task.waits_for(&future);
+        let is_own = this.get().state().waits.task_place.waits_for(&future);
         // One that was cancelled has its task woken already.
         if is_own && !is_done(future.bind(py))? && Self::step_at_once(this)? {
             return Ok(());
@@ -280,7 +280,7 @@ impl RequestTask {
             Ok(None) => (Owed::End, Ok(())),
             Err(error) => (Owed::End, Err(error)),
         };
-        let woken_by = own.state().waits.task.step_ended(owed);
+        let woken_by = own.state().waits.task_place.step_ended(owed);
         wake(py, woken_by)?;
         failed.map(|()| true)
     }
@@ -288,7 +288,7 @@ impl RequestTask {
     /// A step of the task.
     fn task_step(this: &Bound<'_, Self>, input: StepInput) -> PyResult<Option<Py<PyAny>>> {
         let (py, own) = (this.py(), this.get());
-        let place = std::mem::take(&mut own.state().waits.task);
+        let place = std::mem::take(&mut own.state().waits.task_place);
         let on = match (place, input) {
             (TaskPlace::Due(Owed::End), _) => None,
             (TaskPlace::Due(Owed::Waits(on)), StepInput::Next) => Some(on),

@@ -1,4 +1,4 @@
-//! What a request waits for: its `receive()`, its `send()`, and its task.
+//! The calls of a request that wait, `receive()` and `send()`, and what its task does meanwhile.
 //!
 //! The futures leave with the lock of the request released: to drop one may run Python code.
 
@@ -13,11 +13,12 @@ use super::loop_task::TaskPlace;
 pub(super) struct RequestWaits {
     receiver: Option<Py<PyAny>>,
     sender: Option<Py<PyAny>>,
-    pub(super) task: TaskPlace,
+    pub(super) task_place: TaskPlace,
 }
 
 impl RequestWaits {
-    /// A call waits for this; `before` is what the same call has waited for, and what it replaces is given back.
+    /// A call waits for this future from now on; `before` is the one that the same call has waited for. Gives the one
+    /// that is replaced.
     ///
     /// # Errors
     /// Another call waits for the same: its name.
@@ -27,20 +28,20 @@ impl RequestWaits {
         future: &Bound<'_, PyAny>,
         before: Option<&Py<PyAny>>,
     ) -> Result<Option<Py<PyAny>>, &'static str> {
-        let (place, call) = self.place(awaited);
-        let is_taken = place
+        let (slot, call) = self.slot(awaited);
+        let is_taken = slot
             .as_ref()
-            .is_some_and(|place| !before.is_some_and(|before| before.is(place)));
+            .is_some_and(|other| !before.is_some_and(|before| before.is(other)));
         match is_taken {
             true => Err(call),
-            false => Ok(place.replace(future.clone().unbind())),
+            false => Ok(slot.replace(future.clone().unbind())),
         }
     }
 
     /// The call does not wait for this any more.
     pub(super) fn forget(&mut self, awaited: Awaited, future: &Py<PyAny>) -> Option<Py<PyAny>> {
-        let (place, _) = self.place(awaited);
-        place.take_if(|place| place.is(future))
+        let (slot, _) = self.slot(awaited);
+        slot.take_if(|waiting| waiting.is(future))
     }
 
     pub(super) fn take_receiver(&mut self) -> Option<Py<PyAny>> {
@@ -51,17 +52,18 @@ impl RequestWaits {
         self.sender.take()
     }
 
-    /// The task waits for this: whether it is a future of these calls says who may have it go on.
+    /// The task has ended a step, and waits for this. Where that is the future of a call, an event of the request may have
+    /// the application go on without the task.
     pub(super) fn task_waits_for(&mut self, py: Python<'_>, on: &Py<PyAny>) {
         if self.has(on) {
-            self.task = TaskPlace::Parked(on.clone_ref(py));
+            self.task_place = TaskPlace::Parked(on.clone_ref(py));
         }
     }
 
     /// The future that the task waits for while a step runs without it, unless another call has it: the same one again
     /// leaves the task where it is.
     pub(super) fn parked(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        match &self.task {
+        match &self.task_place {
             TaskPlace::Parked(future) if !self.has(future) => Some(future.clone_ref(py)),
             _ => None,
         }
@@ -73,8 +75,8 @@ impl RequestWaits {
         waiting.any(|other| other.is(future))
     }
 
-    /// The place of a call that waits, and its name.
-    fn place(&mut self, awaited: Awaited) -> (&mut Option<Py<PyAny>>, &'static str) {
+    /// Where the future of a call is kept, and the name of the call.
+    fn slot(&mut self, awaited: Awaited) -> (&mut Option<Py<PyAny>>, &'static str) {
         match awaited {
             Awaited::Event => (&mut self.receiver, "receive()"),
             Awaited::Room | Awaited::Turn => (&mut self.sender, "send()"),
@@ -94,7 +96,7 @@ pub(super) fn wake(py: Python<'_>, future: Option<Py<PyAny>>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether it has ended, or was cancelled.
+/// Whether a future has ended, or was cancelled.
 pub(super) fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = future.py();
     future.call_method0(intern!(py, "done"))?.is_truthy()

@@ -70,11 +70,11 @@ const DUE_PAUSES_MAX: usize = 250;
 const DUE_QUICK: Nanos = Nanos(100_000);
 /// The time that a pool at work has to itself then: its threads may have no processor but the driver's.
 const DUE_PAUSE: Duration = Duration::from_millis(1);
-/// Exchanges for a pool, or messages for event loops, that wait for the end of the turn at most. They go over together
-/// when the driver goes to sleep, with one lock and one wake-up for each thread; the bound keeps the first of a long
-/// turn from waiting for the last.
+/// At most so many exchanges for a pool, or messages for event loops, wait for the end of a turn. They go over together
+/// when the driver goes to sleep, with one wake-up for each thread; the bound keeps the first of a long turn from
+/// waiting for the last.
 const OUTBOX_LEN_MAX: usize = 32;
-/// Longest time that one of them waits while the driver has so much else to do that it does not go to sleep.
+/// Longest time that one of these waits while the driver has so much else to do that it does not go to sleep.
 const OUTBOX_AGE_MAX: Nanos = Nanos(100_000);
 /// Longest rest of a driver whose pool has enough to do: what comes in for the driver itself waits so
 /// long at most.
