@@ -351,26 +351,16 @@ impl RequestTask {
     fn step(this: &Bound<'_, Self>, input: StepInput) -> PyResult<Option<Py<PyAny>>> {
         let py = this.py();
         let own = this.get();
-        let program = std::mem::replace(&mut own.state().program, Program::Stepping);
         let began = telemetry::now();
-        let steps = match program {
+        let steps = match own.begin_step(began, &input)? {
+            Program::New(scope) => match input {
+                StepInput::Next => own.call(this, scope.bind(py)),
+                StepInput::Throw(error) => return own.end(this, Err(error)),
+            },
             Program::Running(steps) => Ok(steps.into_bound(py)),
-            Program::New(scope) => {
-                own.begin(began);
-                match input {
-                    StepInput::Next => own.call(this, scope.bind(py)),
-                    StepInput::Throw(error) => return own.end(this, Err(error)),
-                }
-            }
-            Program::Stepping | Program::Ended => {
-                own.state().program = program;
-                return Err(PyRuntimeError::new_err(
-                    "cannot reuse already awaited coroutine",
-                ));
-            }
+            Program::Stepping | Program::Ended => unreachable!("no step begins from there"),
         };
         let watch = own.event_loop.get().watch.as_deref();
-        own.state().meter.begin(began);
         own.event_loop.get().begin_step(own.key);
         if let Some(watch) = watch {
             watch.begin(own.key, began);
@@ -398,6 +388,28 @@ impl RequestTask {
             (Ok(_), _) => own.end(this, Ok(())),
             (Err(error), _) => own.end(this, Err(error)),
         }
+    }
+
+    /// Takes the program for a step that begins at `began`.
+    fn begin_step(&self, began: Stamp, input: &StepInput) -> PyResult<Program> {
+        let mut state = self.state();
+        match (&state.program, input) {
+            (Program::New(_), StepInput::Next) => {
+                state.begin(began, self.event_loop.get().overlong());
+                state.meter.begin(began);
+            }
+            // It ends before the application runs.
+            (Program::New(_), StepInput::Throw(_)) => {
+                state.begin(began, self.event_loop.get().overlong());
+            }
+            (Program::Running(_), _) => state.meter.begin(began),
+            (Program::Stepping | Program::Ended, _) => {
+                return Err(PyRuntimeError::new_err(
+                    "cannot reuse already awaited coroutine",
+                ));
+            }
+        }
+        Ok(std::mem::replace(&mut state.program, Program::Stepping))
     }
 
     fn end_step(&self, began: Stamp, now: Stamp) {
@@ -482,18 +494,6 @@ impl RequestTask {
         }
     }
 
-    /// The first step begins.
-    fn begin(&self, now: Stamp) {
-        let overlong = self.event_loop.get().overlong();
-        let mut state = self.state();
-        if let Some((taken, queued)) = state.protocol.request().begin(now) {
-            let blocked_by = overlong.filter(|step| step.has_blocked(queued, now));
-            state
-                .meter
-                .start(taken, now, blocked_by.map(|step| step.number));
-        }
-    }
-
     /// Calls the application, and gives what has its steps.
     fn call<'py>(
         &self,
@@ -570,6 +570,15 @@ impl RequestTask {
 }
 
 impl TaskState {
+    /// The first step begins; `overlong` is the last that has blocked the loop.
+    fn begin(&mut self, now: Stamp, overlong: Option<OverlongStep>) {
+        if let Some((taken, queued)) = self.protocol.request().begin(now) {
+            let blocked_by = overlong.filter(|step| step.has_blocked(queued, now));
+            let number = blocked_by.map(|step| step.number);
+            self.meter.start(taken, now, number);
+        }
+    }
+
     /// The record has the steps until now: its exchange may leave with what follows. One that has left needs no look at the
     /// clock.
     fn note_steps(&mut self) {
