@@ -22,7 +22,7 @@ RUSTFLAGS="-Cpasses=sancov-module \
  -Cllvm-args=-sanitizer-coverage-pc-table \
  -Cllvm-args=-sanitizer-coverage-trace-compares \
  --cfg fuzzing" \
-    cargo build --quiet --release --manifest-path "$fuzz/Cargo.toml" \
+    cargo build --quiet --release --locked --manifest-path "$fuzz/Cargo.toml" \
     --target "$host" --target-dir "$target_dir" || exit 2
 
 for target in $targets; do
