@@ -14,6 +14,11 @@ from serving import APPS, Milepost
 from supervising import Supervised, write_app
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that take long begin first, so that the others do not wait for them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Milepost]:
     """One server for a module: `apps/zoo.py`, four pool threads, everything else as it comes.

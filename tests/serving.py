@@ -230,11 +230,15 @@ class Milepost:
 def until(condition: Callable[[], object], within_s: float = DEADLINE_S) -> bool:
     """Whether `condition` comes true in time: for what nobody tells us about, such as counters."""
     end = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end:
+    while True:
+        began = time.monotonic()
+        if condition():
+            return True
+        now = time.monotonic()
+        if now > end:
             return False
-        time.sleep(0.02)
-    return True
+        # A look may be a command, which takes time of the processor from what is waited for.
+        time.sleep(max(0.02, 2 * (now - began)))
 
 
 def free_port(lowest: int = 10_000, above: int = 30_000) -> int:

@@ -285,6 +285,7 @@ def test_a_route_has_a_time_of_its_own_whatever_its_pool_has(
     assert until(lambda: seen(server) == ["still here", "cancelled", "cancelled"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_timer_of_a_task_ends_with_the_task(
     serve: Callable[..., Milepost], folder: Path, loop: str

@@ -256,6 +256,7 @@ def test_nobody_comes_to_an_interpreter_that_ends(
     assert "was killed" not in server.errors, server.errors
 
 
+@pytest.mark.long
 def test_a_pool_without_work_shrinks_to_its_fewest_threads(
     supervise: Callable[..., Supervised], tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_process_is_ready_until_it_drains(tmp_path: Path, serve: Callable[...,
     assert server.wait() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("timeout", ["200ms"])
 def test_a_request_that_takes_too_long_ends_as_a_timeout(
     tmp_path: Path, serve: Callable[..., Milepost], timeout: str

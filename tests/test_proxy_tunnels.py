@@ -277,6 +277,7 @@ def test_streams_of_http2_speak_to_websocket_servers(serve: Callable[..., Milepo
         assert until(lambda: len(server.lines) == 3)
 
 
+@pytest.mark.long
 def test_streams_end_while_the_process_drains(serve: Callable[..., Milepost]) -> None:
     with EchoServer() as upstream:
         arguments = ("--drain-timeout", "300s", "--ws-drain", "100ms")

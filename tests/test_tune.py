@@ -84,10 +84,11 @@ def nothing_left(folder: Path) -> None:
     assert not (folder / "changed").exists(), "only GETs are sent"
 
 
+@pytest.mark.long
 def test_requests_that_wait_get_threads_and_those_that_compute_do_not(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(SLEEPS)
     (tmp_path / "computes.py").write_text(COMPUTES)
-    done = tune(tmp_path, "sleeps:app", "--rate", "200", "--seconds", "3")
+    done = tune(tmp_path, "sleeps:app", "--rate", "200", "--seconds", "2")
     processes, threads = recommended(done)
     # 200 a second of 50 ms each keep ten threads at work in the mean.
     assert (processes, threads >= 10) == (1, True), done.stdout
@@ -96,7 +97,7 @@ def test_requests_that_wait_get_threads_and_those_that_compute_do_not(tmp_path: 
     assert (tmp_path / "milepost.toml").read_text() == expect
     assert run(tmp_path, "check", "--config", "milepost.toml").returncode == 0
 
-    done = tune(tmp_path, "computes:app", "--rate", "8", "--seconds", "3", "-o", "computes.toml")
+    done = tune(tmp_path, "computes:app", "--rate", "8", "--seconds", "2", "-o", "computes.toml")
     processes, threads = recommended(done)
     assert threads <= 4, done.stdout
     assert "The interpreter is the limit" in done.stdout
@@ -104,6 +105,7 @@ def test_requests_that_wait_get_threads_and_those_that_compute_do_not(tmp_path: 
     nothing_left(tmp_path)
 
 
+@pytest.mark.long
 def test_the_gets_of_a_log_and_the_settings_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(SLEEPS)
     line = '10.0.0.1 - - [28/Nov/2026:07:53:58 +0000] "{} {} HTTP/1.1" 200 5 "-" "-"\n'
@@ -127,6 +129,7 @@ def test_the_gets_of_a_log_and_the_settings_of_a_file(tmp_path: Path) -> None:
     nothing_left(tmp_path)
 
 
+@pytest.mark.long
 def test_an_objective_out_of_reach_is_the_answer_no(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(SLEEPS)
     flags = ["--rate", "20", "--seconds", "2", "--objective", "p50=1ms"]

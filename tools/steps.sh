@@ -63,7 +63,7 @@ tidy() { cargo run -q --locked -p xtask -- tidy; }
 # Every interleaving of the hand-over: a part of `rust`.
 loom() { cargo test --locked -p milepost-loom-tests; }
 
-fuzz() { sh fuzz/smoke.sh 3 "$seed"; }
+fuzz() { sh fuzz/smoke.sh 2 "$seed"; }
 
 # build_wheel VENV FOLDER: a wheel for its interpreter, as the only file of the folder.
 build_wheel() {
@@ -98,6 +98,7 @@ wheel() {
     same_libraries &&
         build_wheel "$venv" "$results/wheel" &&
         install_wheel "$venv" "$results/wheel" &&
+        compile_tests &&
         install_wheel "$checks" "$results/wheel" &&
         if interpreter=$(find_freethreaded); then
             ft_venv=$(freethreaded_venv) && build_wheel "$ft_venv" "$results/wheel-freethreaded"
@@ -120,6 +121,13 @@ from_elsewhere() { (cd / && "$@"); }
 stubtest() {
     from_elsewhere "$checks/bin/python" -m mypy.stubtest milepost._milepost &&
         from_elsewhere "$checks/bin/python" -m mypy --cache-dir "$cache/mypy" --strict -p milepost
+}
+
+# compile_tests: pytest rewrites the assertions of all tests. It keeps what it has made, which each worker would make
+# again if none had made it before them. No server of a test keeps anything: see `environment` in tests/serving.py.
+compile_tests() {
+    from_elsewhere env PYTHONDONTWRITEBYTECODE= "$venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" \
+        --collect-only -qq -m "not conformance" >/dev/null
 }
 
 # run_pytest VENV ARGUMENT...: most tests wait for a server most of the time, so that more of them than there
