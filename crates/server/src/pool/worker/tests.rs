@@ -20,6 +20,23 @@ fn counts_what_its_thread_computes_once() {
 }
 
 #[test]
+fn short_runs_count_as_computed_and_long_ones_are_read() {
+    let (short, long) = (Nanos::from_us(49), Nanos::from_ms(900));
+    let mut meter = Meter::start();
+    compute(20);
+    assert_eq!(meter.lap_after(short), short);
+    let read = meter.lap_after(long);
+    assert!((Nanos::from_ms(19)..long).contains(&read), "{read}");
+    // So many that have waited all their time are missing in the next long one, and no more.
+    for _ in 0..1000 {
+        assert!(meter.lap_after(short) <= short);
+    }
+    compute(20);
+    let read = meter.lap_after(long);
+    assert!((Nanos::from_ms(19)..long).contains(&read), "{read}");
+}
+
+#[test]
 fn stands_still_while_its_thread_waits_whoever_looks() {
     let (go, gone) = mpsc::channel::<()>();
     let (tell, told) = mpsc::channel();
@@ -46,6 +63,7 @@ fn knows_nothing_of_threads_of_others() {
     let meter = Meter {
         thread: i32::MAX >> 3,
         began: Nanos::ZERO,
+        unread: 0,
     };
     assert_eq!(meter.used(), None);
 }
