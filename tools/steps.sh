@@ -131,13 +131,13 @@ compile_tests() {
 }
 
 # run_pytest VENV ARGUMENT...: most tests wait for a server most of the time, so that more of them than there
-# are cores run at once: two for each core leave four tenths of the processors idle. Neighbours stay together, for the
+# are cores run at once: three for each core leave a sixth of the processors idle. Neighbours stay together, for the
 # servers that they share.
 run_pytest() {
     of_venv=$1
     shift
     from_elsewhere "$of_venv/bin/python" -m pytest -c "$root/pyproject.toml" "$root/tests" \
-        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 3))}" --dist worksteal -m "not conformance" "$@"
+        -n "${MILEPOST_PYTEST_WORKERS:-$(($(nproc) * 4))}" --dist worksteal -m "not conformance" "$@"
 }
 
 # Tests with programs that are not there are skipped, and say so.

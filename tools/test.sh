@@ -5,7 +5,7 @@
 #   MILEPOST_TEST_BUDGET          seconds that the steps may take (default 720 for all of them)
 #   MILEPOST_FREETHREADED=build   build the free-threaded interpreter if it is not at hand
 #   MILEPOST_WHEEL_PROFILE        cargo profile of the wheel under test (default dev, as the tests of Rust)
-#   MILEPOST_PYTEST_WORKERS       how many tests of pytest run at once (default three for each core)
+#   MILEPOST_PYTEST_WORKERS       how many tests of pytest run at once (default four for each core)
 #   MILEPOST_TEST_SEED            of what is drawn at random (default a number of the commit's tree)
 # Prints how long each step took and whether all of them kept the budget, and adds a line for each step to
 # `test-times.tsv` in the target folder: commit, step, seconds, outcome, seconds of processors.
