@@ -238,7 +238,7 @@ def until(condition: Callable[[], object], within_s: float = DEADLINE_S) -> bool
         if now > end:
             return False
         # A look may be a command, which takes time of the processor from what is waited for.
-        time.sleep(max(0.02, 2 * (now - began)))
+        time.sleep(min(max(0.02, 2 * (now - began)), 1.0))
 
 
 def free_port(lowest: int = 10_000, above: int = 30_000) -> int:

@@ -393,17 +393,16 @@ impl RequestTask {
     /// Takes the program for a step that begins at `began`.
     fn begin_step(&self, began: Stamp, input: &StepInput) -> PyResult<Program> {
         let mut state = self.state();
-        match (&state.program, input) {
-            (Program::New(_), StepInput::Next) => {
+        match &state.program {
+            Program::New(_) => {
                 state.begin(began, self.event_loop.get().overlong());
-                state.meter.begin(began);
+                // With an exception it ends before the application runs.
+                if matches!(input, StepInput::Next) {
+                    state.meter.begin(began);
+                }
             }
-            // It ends before the application runs.
-            (Program::New(_), StepInput::Throw(_)) => {
-                state.begin(began, self.event_loop.get().overlong());
-            }
-            (Program::Running(_), _) => state.meter.begin(began),
-            (Program::Stepping | Program::Ended, _) => {
+            Program::Running(_) => state.meter.begin(began),
+            Program::Stepping | Program::Ended => {
                 return Err(PyRuntimeError::new_err(
                     "cannot reuse already awaited coroutine",
                 ));

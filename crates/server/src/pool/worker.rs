@@ -72,8 +72,8 @@ pub struct Worker {
 
 /// How much processor time one thread has used since it began an exchange, by the kernel's clock of that thread,
 /// which stands still while the thread waits. The thread reads it at the end of an exchange; others may look
-/// while it runs, which tells computing from hanging. What short runs have waited, less than 0.8 ms in all, is missing
-/// in the long one that follows them.
+/// while it runs, which tells computing from hanging. Short runs are not read: what they have waited, less than 0.8 ms
+/// in all, is missing in the run that is read after them, and what the thread did between them is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
     /// What the kernel calls the thread.
@@ -286,10 +286,11 @@ impl Worker {
         let ended = self.responder.conclude(&mut assignment, result);
         if let Some(meter) = &mut self.meter {
             let phases = &mut assignment.exchange.record.phases;
-            phases.cpu = match phases.replied.since(phases.started) {
+            let ran = phases.replied.since(phases.started);
+            phases.cpu = match ran.0.saturating_sub(phases.gil.0) {
                 // Its driver has ended it.
-                Nanos::ZERO => meter.lap(),
-                ran => meter.lap_after(ran),
+                0 => meter.lap(),
+                ran_ns => meter.lap_after(Nanos(ran_ns)),
             };
         }
         self.count(&assignment.exchange);
@@ -538,7 +539,7 @@ impl Meter {
         Nanos(now.0.saturating_sub(began.0))
     }
 
-    /// The same of an exchange that had the thread for `ran`, without the system call where that was short.
+    /// The same of an exchange whose application had the thread for `ran`, without the system call where that was short.
     pub fn lap_after(&mut self, ran: Nanos) -> Nanos {
         if ran >= SHORT_RUN || self.unread == UNREAD_LEN_MAX {
             return self.lap().min(ran);
