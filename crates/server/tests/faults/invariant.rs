@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use server::transport::faults::{Plan, Temper};
 
-use super::tested::Tested;
+use super::tested::{Tested, alone};
 use super::visit::Visit;
 
 /// The case that this process is to die of; the test starts itself again with it.
@@ -21,6 +21,8 @@ fn a_failed_invariant_ends_its_process_with_one_line() {
         violate(&name);
         return;
     }
+    // The pipes to the child are descriptors of this process.
+    let _alone = alone();
     // One is sent by a worker, the other by a driver.
     for name in ["small", "cached file"] {
         let died = again(name);

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use config::typed::{Coding, Config};
 
@@ -14,9 +14,11 @@ use super::support::{Running, config, mount, run, text, tls, wait_until};
 /// Descriptors and threads are counted, and they are the process's.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Whoever serves in this process takes this first.
+/// Whoever serves in this process, or opens descriptors in it, takes this first.
 pub(super) fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE
+        .lock()
+        .expect("no earlier test failed: the threads of its server would be counted here")
 }
 
 pub(super) struct Tested {
