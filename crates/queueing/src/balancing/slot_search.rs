@@ -15,6 +15,9 @@
 //!
 //! Too few slots cost throughput and too many only make the queue wait at the server instead of here, so the way up
 //! is tried first and the way down needs evidence.
+//!
+//! A server that answers within a fraction of a millisecond needs no search: what it completes in a millisecond waits
+//! there no longer than that, and one request at a time would cost a wake-up on both sides.
 
 use telemetry::{Nanos, Stamp};
 
@@ -43,6 +46,12 @@ const ERRORS_FEW: f64 = 3.0;
 const ERRORS_MANY: f64 = 2.0;
 /// The variance of a pair is not taken for less than that of two turns of exponential times.
 const PAIR_VARIANCE_MIN: f64 = 2.0 / TURN_COMPLETED as f64;
+/// As many as a server completes in this time may always be there,
+const QUICK: Nanos = Nanos::from_ms(1);
+/// where they are so many times those that were found,
+const QUICK_FACTOR: u32 = 2;
+/// counted over this time at least.
+const QUICK_SPAN: Nanos = Nanos::from_ms(10);
 /// How long a limit that was found is kept, at first and at most.
 const HOLD_MIN: Nanos = Nanos::from_secs(10);
 const HOLD_MAX: Nanos = Nanos::from_secs(300);
@@ -195,11 +204,42 @@ struct FullSpan {
     completed: u32,
 }
 
+/// How many requests a server completes in `QUICK`, whatever is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Throughput {
+    since: Stamp,
+    completed: u32,
+    /// Of the span before.
+    quick: u32,
+}
+
+impl Throughput {
+    const NONE: Throughput = Throughput {
+        since: Stamp::ZERO,
+        completed: 0,
+        quick: 0,
+    };
+
+    fn observe(&mut self, now: Stamp) {
+        self.completed = self.completed.saturating_add(1);
+        let span = now.since(self.since);
+        if span >= QUICK_SPAN {
+            let quick = u64::from(self.completed) * QUICK.0 / span.0;
+            *self = Throughput {
+                since: now,
+                completed: 0,
+                quick: u32::try_from(quick).unwrap_or(u32::MAX),
+            };
+        }
+    }
+}
+
 /// The search for the slots of one server.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct SlotSearch {
     found: u32,
     max: u32,
+    throughput: Throughput,
     stage: Stage,
     hold: Nanos,
     span: Option<FullSpan>,
@@ -215,6 +255,7 @@ impl SlotSearch {
         SlotSearch {
             found,
             max,
+            throughput: Throughput::NONE,
             stage: SlotSearch::up(found, max),
             hold: HOLD_MIN,
             span: None,
@@ -224,10 +265,18 @@ impl SlotSearch {
 
     /// The limit at present.
     pub(super) fn limit(&self) -> u32 {
+        if self.is_quick() {
+            return self.throughput.quick.min(self.max);
+        }
         match self.stage {
             Stage::Compare(_, comparison) => comparison.limit(),
             Stage::Pending(..) | Stage::Rest { .. } => self.found,
         }
+    }
+
+    /// Whether the server answers so fast that no search is needed.
+    fn is_quick(&self) -> bool {
+        self.throughput.quick >= self.found.saturating_mul(QUICK_FACTOR)
     }
 
     /// The best limit so far.
@@ -240,7 +289,7 @@ impl SlotSearch {
     pub(super) fn taken(&mut self, now: Stamp, in_flight: u32, waiting: u32) {
         let is_slack = self.is_slack;
         self.is_slack = waiting == 0;
-        if in_flight < self.limit() {
+        if self.is_quick() || in_flight < self.limit() {
             return;
         }
         // The moment between an end and the next request belongs to what the limit costs, unless nobody wanted it.
@@ -255,11 +304,20 @@ impl SlotSearch {
 
     /// Whether it is being tried with fewer slots.
     pub(super) fn is_lowered(&self) -> bool {
-        matches!(self.stage, Stage::Compare(Heading::Down | Heading::Trim, _))
+        !self.is_quick() && matches!(self.stage, Stage::Compare(Heading::Down | Heading::Trim, _))
     }
 
     /// A request was completed; with it `in_flight` were there.
     pub(super) fn completed(&mut self, now: Stamp, in_flight: u32, lowering: Lowering) {
+        let was_quick = self.is_quick();
+        self.throughput.observe(now);
+        if self.is_quick() {
+            // What was being compared goes on afresh when it is slower again.
+            if !was_quick {
+                self.disturbed();
+            }
+            return;
+        }
         match (self.stage, lowering) {
             (Stage::Rest { until }, _) if now >= until => {
                 self.stage = SlotSearch::up(self.found, self.max);

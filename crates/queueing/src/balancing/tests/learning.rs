@@ -43,6 +43,18 @@ fn a_fast_server_soon_has_all_that_it_can_use() {
 }
 
 #[test]
+fn a_server_may_have_what_it_answers_within_a_millisecond() {
+    // One thread, 10 us each: 64 requests there wait for 0.64 ms.
+    let found = alone(1, 10.0, 64, 1);
+    let slots = found.group.slots(0, found.end);
+    assert!((64..=110).contains(&slots), "{slots}");
+    // A server that is slower has those that were found, whatever waits.
+    let found = alone(1, 1_000.0, 64, 1);
+    let slots = found.group.slots(0, found.end);
+    assert!(slots <= 16, "{slots}");
+}
+
+#[test]
 fn threads_that_are_not_told_are_found() {
     for (threads, secs) in [(1, 900), (4, 60), (4, 120), (6, 60), (16, 30)] {
         let found = alone(threads, 20_000.0, 64, secs);
