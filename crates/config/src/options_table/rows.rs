@@ -237,7 +237,8 @@ settings! {
     /// `least-connections`, `two-choices`, `peak-ewma`, `prequal`, `round-robin`, `random`, `first`, `hash` (by `hash_by`: `client`,
     /// `path`, `header:NAME` or `cookie:NAME`) or `sticky` (by `sticky_cookie`, milepost-server).
     /// `slots` is the number of requests in flight at each server; without it the server's load report counts
-    /// (`trust_reports`, true), or it is learnt, up to `slots_max` (256).
+    /// (`trust_reports`, true), or it is learnt, up to `slots_max` (256); a server that answers within a fraction of a
+    /// millisecond gets as many as it answers in a millisecond.
     /// Times: `connect_timeout` (5s), `response_timeout` (60s, until the first byte and between two reads),
     /// `idle_timeout` (50s) of at most `idle_max` (64) idle connections, `resolve_every` (10s) for names.
     /// Failures: `retries` (2) within a `retry_budget` (10% of the requests), `retry_status` (none), `eject_after` (5
