@@ -14,7 +14,7 @@ from lab.scenario import MILEPOST, Bar, Compared, Scenario, Take
 from lab.servers import Place
 from lab.toolbox import Toolbox
 
-NAMES = ("small", "small-log", "small-one", "mixed", "slow", "clients", "reuse", simulation.NAME)
+NAMES = ("small", "small-log", "small-one", "small-64", "mixed", "slow", "clients", "reuse", simulation.NAME)
 PEERS = ("nginx", "haproxy", "caddy", "floor")
 KEPT = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1024\r\n\r\n" + b"x" * 1024
 # Enough that no request of a rate waits for a connection.
@@ -30,6 +30,7 @@ def every() -> list[Scenario]:
         _small("small", 16),
         _small_log(),
         _small("small-one", 1),
+        _small("small-64", 64),
         _mixed(),
         _slow(),
         _clients(),
