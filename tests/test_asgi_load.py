@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from raw import request
 from serving import APPS, LOOPS, Milepost, tables, until
 from supervising import Supervised
 
-# `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop for long,
-# `/compute` one that uses all of a processor in steps that nobody notices.
+# `/open` opens the gate of those that wait at `/wait`. `/hinder` starts a task that blocks the loop in each
+# of its steps, `/compute` one that uses all of a processor in steps that nobody notices.
 APP = """
 import asyncio
 import threading
@@ -33,10 +34,10 @@ most = 0
 
 
 async def hinder():
-    while not Path("enough").exists():
-        # Far longer than the lag that counts: what comes waits for most of it, whenever it comes.
-        time.sleep(0.3)
-        await asyncio.sleep(0)
+    # Until it is told to go on, or that it is enough.
+    with open("steps", "rb", buffering=0) as steps:
+        while steps.read(1):
+            await asyncio.sleep(0)
 
 
 async def compute():
@@ -121,18 +122,26 @@ def waiting_len(server: Supervised) -> int:
 
 
 def test_no_more_begin_while_the_loop_is_behind(loaded: Callable[..., Supervised], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "steps")
     server = loaded("--asgi-concurrency", "2:5", "--queue-target", "20s", toml=OPEN)
     assert server.ask("/hinder").status == 200
-    # It is behind once it was seen to be: requests that come between two steps of `hinder` may find it idle.
-    assert until(lambda: server.ask("/burn").status == 200 and event_loop(server)["lag_ns"] >= 30_000_000)
     clients = [server.connect() for _ in range(7)]
-    for client in clients:
-        client.send(request("GET", "/wait"))
-    assert until(lambda: waiting_len(server) == 5)
-    assert event_loop(server)["inside"] == 2
-    assert event_loop(server)["held_back"] > 0
-    assert until(lambda: event_loop(server)["lag_ns"] >= 30_000_000)
-    (tmp_path / "enough").touch()
+    # It opens once the loop is blocked.
+    with (tmp_path / "steps").open("wb", buffering=0) as steps:
+        for client in clients:
+            client.send(request("GET", "/wait"))
+        assert until(lambda: waiting_len(server) == 7)
+
+        def waiting_after_a_step() -> int:
+            # What waits has then waited for longer than the lag that counts.
+            time.sleep(0.05)
+            steps.write(b".")
+            return waiting_len(server)
+
+        assert until(lambda: waiting_after_a_step() == 5)
+        assert event_loop(server)["inside"] == 2
+        assert event_loop(server)["held_back"] > 0
+        assert until(lambda: event_loop(server)["lag_ns"] >= 30_000_000)
     # It keeps up again: as many as may be are inside.
     assert until(lambda: waiting_len(server) == 2)
     assert event_loop(server)["inside"] == 5

@@ -15,6 +15,7 @@ from supervising import Supervised
 
 APP = """
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import os
@@ -143,7 +144,9 @@ async def signals():
     signal.signal(signal.SIGUSR1, handles)
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
     while len(found) < 2:
-        await asyncio.sleep(0.1)
+        # It may come in here too, where the loop has just ended its wait.
+        with contextlib.suppress(LookupError):
+            await asyncio.sleep(0.1)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     return found
 
