@@ -34,7 +34,7 @@ most = 0
 
 
 async def hinder():
-    # Until it is told to go on, or that it is enough.
+    # Each step blocks until the test writes a byte; the task ends once the test closes the pipe.
     with open("steps", "rb", buffering=0) as steps:
         while steps.read(1):
             await asyncio.sleep(0)
@@ -126,7 +126,7 @@ def test_no_more_begin_while_the_loop_is_behind(loaded: Callable[..., Supervised
     server = loaded("--asgi-concurrency", "2:5", "--queue-target", "20s", toml=OPEN)
     assert server.ask("/hinder").status == 200
     clients = [server.connect() for _ in range(7)]
-    # It opens once the loop is blocked.
+    # The pipe opens once the loop is blocked.
     with (tmp_path / "steps").open("wb", buffering=0) as steps:
         for client in clients:
             client.send(request("GET", "/wait"))

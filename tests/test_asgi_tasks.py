@@ -144,7 +144,7 @@ async def signals():
     signal.signal(signal.SIGUSR1, handles)
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
     while len(found) < 2:
-        # It may come in here too, where the loop has just ended its wait.
+        # The signal may come in this coroutine too, where the loop has just ended its wait.
         with contextlib.suppress(LookupError):
             await asyncio.sleep(0.1)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)

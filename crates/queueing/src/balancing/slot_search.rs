@@ -16,8 +16,9 @@
 //! Too few slots cost throughput and too many only make the queue wait at the server instead of here, so the way up
 //! is tried first and the way down needs evidence.
 //!
-//! A server that answers within a fraction of a millisecond needs no search: what it completes in a millisecond waits
-//! there no longer than that, and one request at a time would cost a wake-up on both sides.
+//! A server that answers within a fraction of a millisecond needs no search: it may have as many requests as it
+//! completes in a millisecond, and those wait there for about that long. With fewer, both sides would sleep and be woken
+//! for every few requests.
 
 use telemetry::{Nanos, Stamp};
 
@@ -46,12 +47,12 @@ const ERRORS_FEW: f64 = 3.0;
 const ERRORS_MANY: f64 = 2.0;
 /// The variance of a pair is not taken for less than that of two turns of exponential times.
 const PAIR_VARIANCE_MIN: f64 = 2.0 / TURN_COMPLETED as f64;
-/// As many as a server completes in this time may always be there,
-const QUICK: Nanos = Nanos::from_ms(1);
-/// where they are so many times those that were found,
+/// A wait at a server that needs no search: the requests that it completes in this time may all be there,
+const SHORT_WAIT: Nanos = Nanos::from_ms(1);
+/// if they are so many times those that were found.
 const QUICK_FACTOR: u32 = 2;
-/// counted over this time at least.
-const QUICK_SPAN: Nanos = Nanos::from_ms(10);
+/// Completions are counted over this time at least.
+const THROUGHPUT_SPAN: Nanos = Nanos::from_ms(10);
 /// How long a limit that was found is kept, at first and at most.
 const HOLD_MIN: Nanos = Nanos::from_secs(10);
 const HOLD_MAX: Nanos = Nanos::from_secs(300);
@@ -204,31 +205,31 @@ struct FullSpan {
     completed: u32,
 }
 
-/// How many requests a server completes in `QUICK`, whatever is in flight.
+/// How many requests a server completes in `SHORT_WAIT`, however many are in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Throughput {
     since: Stamp,
     completed: u32,
-    /// Of the span before.
-    quick: u32,
+    /// Completions in `SHORT_WAIT`, by the span before.
+    in_short_wait: u32,
 }
 
 impl Throughput {
     const NONE: Throughput = Throughput {
         since: Stamp::ZERO,
         completed: 0,
-        quick: 0,
+        in_short_wait: 0,
     };
 
     fn observe(&mut self, now: Stamp) {
         self.completed = self.completed.saturating_add(1);
         let span = now.since(self.since);
-        if span >= QUICK_SPAN {
-            let quick = u64::from(self.completed) * QUICK.0 / span.0;
+        if span >= THROUGHPUT_SPAN {
+            let in_short_wait = u64::from(self.completed) * SHORT_WAIT.0 / span.0;
             *self = Throughput {
                 since: now,
                 completed: 0,
-                quick: u32::try_from(quick).unwrap_or(u32::MAX),
+                in_short_wait: u32::try_from(in_short_wait).unwrap_or(u32::MAX),
             };
         }
     }
@@ -266,7 +267,7 @@ impl SlotSearch {
     /// The limit at present.
     pub(super) fn limit(&self) -> u32 {
         if self.is_quick() {
-            return self.throughput.quick.min(self.max);
+            return self.throughput.in_short_wait.min(self.max);
         }
         match self.stage {
             Stage::Compare(_, comparison) => comparison.limit(),
@@ -276,7 +277,7 @@ impl SlotSearch {
 
     /// Whether the server answers so fast that no search is needed.
     fn is_quick(&self) -> bool {
-        self.throughput.quick >= self.found.saturating_mul(QUICK_FACTOR)
+        self.throughput.in_short_wait >= self.found.saturating_mul(QUICK_FACTOR)
     }
 
     /// The best limit so far.
@@ -312,7 +313,7 @@ impl SlotSearch {
         let was_quick = self.is_quick();
         self.throughput.observe(now);
         if self.is_quick() {
-            // What was being compared goes on afresh when it is slower again.
+            // The comparison that was under way begins afresh once the server is slower again.
             if !was_quick {
                 self.disturbed();
             }

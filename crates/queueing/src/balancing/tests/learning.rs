@@ -1,5 +1,6 @@
 //! Slots that nobody tells.
 
+use super::super::slot_search::{Lowering, SlotSearch};
 use super::fleet::{Arriving, Demand, Found, ServerKind, run};
 use super::*;
 
@@ -52,6 +53,28 @@ fn a_server_may_have_what_it_answers_within_a_millisecond() {
     let found = alone(1, 1_000.0, 64, 1);
     let slots = found.group.slots(0, found.end);
     assert!(slots <= 16, "{slots}");
+}
+
+#[test]
+fn a_quick_server_that_becomes_slow_has_what_was_found_before() {
+    let mut search = SlotSearch::new(256);
+    let found = search.limit();
+    let mut now = Stamp(1_000_000_000);
+    let mut complete = |search: &mut SlotSearch, times: u32, every: Nanos| {
+        for _ in 0..times {
+            now = now.plus(every);
+            search.completed(now, found, Lowering::Allowed);
+        }
+    };
+    complete(&mut search, 2_000, Nanos(10_000));
+    assert_eq!(search.limit(), 100);
+    assert!(!search.is_lowered());
+    complete(&mut search, 2, Nanos::from_ms(10));
+    assert_eq!(search.limit(), found);
+    // No more than the settings allow.
+    let mut bounded = SlotSearch::new(32);
+    complete(&mut bounded, 2_000, Nanos(10_000));
+    assert_eq!(bounded.limit(), 32);
 }
 
 #[test]
