@@ -48,8 +48,10 @@ PATIENT = (
     *("--queue-target", "60s", "--overload-timeout", "120s"),
     *("--queue-timeout", "120s", "--queue-len-max", "100000"),
 )
-# Rules that draw lots have another outcome for each seed.
+# Rules that draw lots have another outcome for each seed of the simulator, and for each run of the proxy.
 SEEDS = range(1, 10)
+DRAWING = ("random", "two-choices", "prequal")
+DRAWN_RUNS = 5
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # What a predicted percentile may be off: the larger of both.
 SHARE_MAX, OFF_MAX_MS = 0.2, 3.0
@@ -120,8 +122,32 @@ def row(
 
 
 def take(one: SimulatedRow, box: Toolbox, ground: Ground) -> Sample:
-    """Runs the rule, then simulates it. Raises one of measure.FAULTS."""
+    """Runs the rule, then simulates it: the medians of as many runs as it takes. Raises one of measure.FAULTS."""
     requests = mix.sequence(LAWS[one.law], one.rate, ground.seconds)
+    runs = [compare(one, requests, box, ground) for _ in range(DRAWN_RUNS if one.balance in DRAWING else 1)]
+    values = {"timeouts": sum(run.timeouts for run in runs), "errors": sum(run.faults for run in runs)}
+    errors = []
+    for name in QUANTILES:
+        measured = statistics.median(run.measured_ms[name] for run in runs)
+        predicted = statistics.median(run.predicted_ms[name] for run in runs)
+        values |= {f"queue_{name}_us": measured * 1e3, f"simulated_{name}_us": predicted * 1e3}
+        errors.append(error(predicted, measured))
+    return Sample(values | {"prediction_error": max(errors)}, max(run.foreign_share for run in runs))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a rule before real upstreams, and what the simulator says of it: percentiles of queue."""
+
+    measured_ms: dict[str, float]
+    predicted_ms: dict[str, float]
+    timeouts: float
+    faults: float
+    foreign_share: float
+
+
+def compare(one: SimulatedRow, requests: Sequence[mix.Asked], box: Toolbox, ground: Ground) -> Run:
+    """One run, and the simulation of its log. Raises one of measure.FAULTS."""
     log = ground.directory / "simulated.log"
     recording = ground.directory / f"recorded-{one.law}.txt"
     with standing(one, box, ground) as all_of_it:
@@ -138,13 +164,9 @@ def take(one: SimulatedRow, box: Toolbox, ground: Ground) -> Sample:
     if one.is_recorded:
         recording.write_text(recorded(logged))
     waits = sorted(record.queue_s * 1e3 for record in logged)
-    values = {"timeouts": float(counted.timeouts), "errors": float(counted.faults)}
-    errors = []
-    for name, predicted in predicted_ms(one, box, log).items():
-        measured = mix.quantile(waits, QUANTILES[name])
-        values |= {f"queue_{name}_us": measured * 1e3, f"simulated_{name}_us": predicted * 1e3}
-        errors.append(error(predicted, measured))
-    return Sample(values | {"prediction_error": max(errors)}, usage.foreign_share)
+    measured_ms = {name: mix.quantile(waits, QUANTILES[name]) for name in QUANTILES}
+    predicted = predicted_ms(one, box, log)
+    return Run(measured_ms, predicted, float(counted.timeouts), float(counted.faults), usage.foreign_share)
 
 
 def error(predicted_ms: float, measured_ms: float) -> float:
