@@ -242,8 +242,6 @@ def test_computing_in_a_log_is_done_one_at_a_time(tmp_path: Path, serve: Callabl
         (("--threads", "-3"), "`--threads`: expected a number from 1 to 4096, found `-3`"),
         (("--pools", "default=2 /books"), "`--pools`: the log has a pool `default` already"),
         (("--synthetic", "even rate=1 run=1ms"), "`--synthetic`: takes the place of a log"),
-        (("--law", "fitted"), "`--law`: unknown flag"),
-        (("--law", "poisson rate=1 run=1ms"), "hint: `--synthetic 'poisson rate=200 run=20ms'`"),
     ],
 )
 def test_says_what_is_wrong_with_a_flag(

@@ -142,11 +142,8 @@ fn unknown_flag(flag: &str, error: &Error) -> Message {
     let (used, path) = used(error, &root);
     let word = flag.trim_start_matches('-').replace('-', "_");
     let is_served = ["serve", "check"].contains(&used.get_name());
-    let is_bench = path.starts_with("milepost bench");
-    let hint = bench::former(flag)
-        .filter(|_| is_bench)
-        .map(str::to_owned)
-        .or_else(|| respelt(flag, &word).filter(|_| is_served))
+    let hint = respelt(flag, &word)
+        .filter(|_| is_served)
         .or_else(|| belongs(flag, used, &root))
         .or_else(|| {
             negated(&word)
@@ -335,7 +332,6 @@ mod tests {
         stop -x => `-x`: unknown flag > `milepost stop --help` lists all flags
         serve --admin-sokcet x => `--admin-sokcet`: unknown flag > `milepost serve --help` lists all flags
         report --timeout 3 => `--timeout`: unknown flag > it belongs to a command: `milepost bench --timeout ...`
-        bench --company 5:idle http://h/ => `--company`: unknown flag > its name is `--bad-clients` now
         whatif --objectiv x => `--objectiv`: unknown flag > did you mean `--objective`?
         serve --objective x => `--objective`: unknown flag > it belongs to a command: `milepost whatif --objective ...`
         serve --no-nodelay => `--no-nodelay`: unknown flag > did you mean `--nodelay=false`?

@@ -204,29 +204,6 @@ fn a_log_in_the_default_form_is_as_good_as_one_of_naviserver() {
 }
 
 #[test]
-fn former_names_are_named_with_a_way_to_the_new_ones() {
-    let folder = tempfile::tempdir().unwrap();
-    let former = log_in(Lines::Phases, 4, 300)
-        .replace(" receive=", " accept=")
-        .replace(" send=", " deliver=");
-    fs::write(folder.path().join("a.log"), former).unwrap();
-    let done = whatif(folder.path(), &["a.log"]);
-    assert_eq!(done.status.code(), Some(2));
-    let hint = "s/ from_queue=/ queued=/; s/ end=drained/ end=shutdown/' OLD.log > NEW.log";
-    assert!(text(&done.stderr).contains(hint), "{}", text(&done.stderr));
-    let done = Command::new(env!("CARGO_BIN_EXE_milepost"))
-        .args(["report", "a.log"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    let said = text(&done.stderr);
-    assert!(
-        said.contains("300 of 300 lines have former names") && said.contains(hint),
-        "{said}"
-    );
-}
-
-#[test]
 fn a_compressed_log_that_is_still_written_is_answered_with_a_note() {
     let folder = tempfile::tempdir().unwrap();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

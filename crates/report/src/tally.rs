@@ -103,7 +103,6 @@ pub struct Tally {
     lines_len: u64,
     misread_len: u64,
     misread_first: Option<Misread>,
-    former_len: u64,
     cut_off: Vec<String>,
     forms: [u64; FORMS.len()],
     all: Group,
@@ -134,7 +133,6 @@ impl Tally {
             lines_len: 0,
             misread_len: 0,
             misread_first: None,
-            former_len: 0,
             cut_off: Vec::new(),
             forms: [0; FORMS.len()],
             all: Group::default(),
@@ -165,11 +163,6 @@ impl Tally {
     /// Lines that were not understood, and the first of them.
     pub fn misread(&self) -> (u64, Option<&Misread>) {
         (self.misread_len, self.misread_first.as_ref())
-    }
-
-    /// Lines with former names, which are not read.
-    pub fn former_len(&self) -> u64 {
-        self.former_len
     }
 
     /// Inputs whose last line has no end; it was left out, because nothing says what is missing.
@@ -320,7 +313,6 @@ impl Tally {
     #[inline]
     pub(crate) fn count_line(&mut self, line: &Line<'_>) {
         self.lines_len += 1;
-        self.former_len += u64::from(line.has_former_names);
         assert!(
             self.misread_len < self.lines_len,
             "this line was understood"

@@ -165,8 +165,6 @@ struct Lifetime {
     started_at: SystemTime,
     /// What processes counted that are gone.
     gone: StatsSnapshot,
-    /// A program of an earlier version has none.
-    #[serde(default)]
     labels: metrics::RouteLabels,
     generations_made: u64,
     /// Exchanges that were cut.
@@ -174,7 +172,6 @@ struct Lifetime {
     crashes: u64,
     recycled: u64,
     /// Clients that the admin process has dropped.
-    #[serde(default)]
     admin_dropped: u64,
 }
 

@@ -58,12 +58,6 @@ pub(super) struct ChildProcess {
     /// Why it is to be replaced.
     pub(super) worn: Option<String>,
     pub(super) pulse: Pulse,
-    /// Its status page shows certificates: a program of before does not know the message.
-    #[serde(default)]
-    pub(super) shows_certificates: bool,
-    /// It says where a request is: as above.
-    #[serde(default)]
-    pub(super) gives_stacks: bool,
     /// What it said of its drain.
     pub(super) cut: u64,
     pub(super) body: ProcessHandle,
@@ -135,8 +129,6 @@ impl ChildProcess {
             bounds: Bounds::default(),
             worn: None,
             pulse: Pulse::default(),
-            shows_certificates: true,
-            gives_stacks: true,
             cut: 0,
             body,
             channel,

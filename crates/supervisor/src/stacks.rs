@@ -81,12 +81,6 @@ impl Supervisor<'_> {
         let Some(process) = process else {
             return self.refuse(Some(client), nobody(id));
         };
-        if !process.gives_stacks {
-            let text =
-                "stack: the request's process was started by a milepost that gives no stacks";
-            let failure = Failure::new(text).with_hint("`milepost reload` replaces it");
-            return self.refuse(Some(client), failure);
-        }
         let serial = process.serial;
         self.stacks.last_number += 1;
         let number = self.stacks.last_number;

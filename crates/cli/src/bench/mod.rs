@@ -74,12 +74,3 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
         }
     }
 }
-
-/// What has taken the place of a flag that there was.
-pub(crate) fn former(flag: &str) -> Option<&'static str> {
-    match flag {
-        "--company" => Some("its name is `--bad-clients` now"),
-        "--engine" => Some("there is one engine: leave it out"),
-        _ => None,
-    }
-}

@@ -61,12 +61,7 @@ pub(crate) fn held(matches: &ArgMatches, secs: u64) -> Result<HeldHistory, Vec<M
     let answer = talking::ask_for(&socket, &Request::History);
     let file = match answer.map_err(|failure| failure.messages)? {
         (Outcome::Refused(_, failure), _) => {
-            let is_older = failure.message.contains("unknown variant `history`");
-            return Err(vec![match is_older {
-                true => Message::new(WHAT, "the running server keeps no history of requests")
-                    .with_hint("a server of this version does: `milepost upgrade`"),
-                false => Message::from(failure),
-            }]);
+            return Err(vec![Message::from(failure)]);
         }
         (_, Some(file)) => File::from(file),
         (_, None) => {

@@ -126,14 +126,6 @@ fn say_doubts(tally: &Tally) -> i32 {
     for name in tally.cut_off_inputs() {
         Message::new(name, "the last line has no end and was left out").say();
     }
-    if tally.former_len() > 0 {
-        let text = format!(
-            "{} of {} lines have former names (`accept`, `deliver`, `from_queue`, `end=drained`), which are not read",
-            thousands(tally.former_len()),
-            thousands(tally.lines_len()),
-        );
-        Message::from_text(text).with_hint(FORMER_NAMES).say();
-    }
     if tally.has_unused_format() {
         Message::new(
             "`--format`",
@@ -170,10 +162,6 @@ fn say_doubts(tally: &Tally) -> i32 {
 /// How to find what is wrong with a format.
 const FORMAT_HINT: &str = "compare the text with the first line of the log; a named format's values are the last ones \
      of each line";
-
-/// How to make a log readable that was written with former names.
-pub(crate) const FORMER_NAMES: &str = "`sed 's/ accept=/ receive=/; s/ deliver=/ send=/; s/ from_queue=/ queued=/; s/ end=drained/ end=shutdown/' \
-     OLD.log > NEW.log` renames them";
 
 fn say_fault(fault: &Fault) {
     Message::new(&format!("`{}`", fault.name), &fault.cause).say();

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use report::{Input, duration};
 use telemetry::{Nanos, Pattern};
 use whatif::prediction::{ControlMode, ErrorMax, Objective, Reserve, Threads};
@@ -94,9 +94,6 @@ html FILE Also write an HTML page with charts, which opens without a network
 /// Without an input.
 const MISSING: &str =
     "`milepost whatif access.log`; `-` reads standard input, `--synthetic` needs no log";
-/// What replaces `--law`, a flag of former versions.
-const FORMER_LAW: &str = "`--synthetic 'poisson rate=200 run=20ms'` makes requests without a log; \
-    a log's own requests are simulated without any flag";
 /// Most values of one list.
 const LIST_LEN_MAX: usize = 64;
 const THREADS_MAX: usize = 4_096;
@@ -180,7 +177,6 @@ pub(crate) fn command() -> Command {
         .about(ABOUT)
         .long_about(LONG_ABOUT)
         .after_help(EXAMPLES)
-        .arg(Arg::new("law").long("law").hide(true))
 }
 
 /// The options that the flags say.
@@ -243,11 +239,7 @@ pub(super) struct Flags<'m> {
 
 impl Flags<'_> {
     fn source(&mut self) -> Source {
-        let (has_law, has_spec) = (self.has("law"), self.has("synthetic"));
-        if has_law {
-            self.faults
-                .push(Message::new("`--law`", "unknown flag").with_hint(FORMER_LAW));
-        }
+        let has_spec = self.has("synthetic");
         if let Some(laws) = self.value("synthetic", synthetic::laws) {
             // A law and a log would both say when requests arrive.
             if self.has("log") {
@@ -262,7 +254,7 @@ impl Flags<'_> {
             // It is asked once all flags are right.
             return Source::Logs(Vec::new(), None);
         }
-        let missing = (!has_law && !has_spec).then_some(MISSING);
+        let missing = (!has_spec).then_some(MISSING);
         let inputs = inputs(self.matches, missing, &mut self.faults);
         let pattern = self.value("format", pattern);
         Source::Logs(inputs, pattern)

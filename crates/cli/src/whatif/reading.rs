@@ -14,7 +14,6 @@ use whatif::{Lifetime, LoopSteps};
 
 use super::routes::{PoolRule, Routes};
 use crate::message::Message;
-use crate::report::FORMER_NAMES;
 
 /// A longer time without a request is reported, because the rate alone does not show it.
 const SILENCE: Nanos = Nanos::from_secs(3_600);
@@ -74,8 +73,6 @@ pub(super) struct Unsimulated {
     untold_len: u64,
     /// What the others took to the other server and back, together.
     way: Nanos,
-    /// Some of these have times by names that are not read any more.
-    has_former_names: bool,
 }
 
 /// Reads all inputs.
@@ -181,7 +178,6 @@ impl LogReader {
             }
             (Handling::Untimed, Untimed::Left) => {
                 self.left_out.untimed_len += 1;
-                self.left_out.has_former_names |= line.has_former_names;
                 return Some(ControlFlow::Continue(()));
             }
             _ => {}
@@ -285,12 +281,8 @@ impl ReadLog {
             });
         }
         if self.left_out.untimed_len > 0 {
-            let hint = match self.left_out.has_former_names {
-                true => FORMER_NAMES,
-                false => NO_TIMES_HINT,
-            };
             let text = "there are no run times in it";
-            return Some(Message::new(&what, text).with_hint(hint));
+            return Some(Message::new(&what, text).with_hint(NO_TIMES_HINT));
         }
         if self.left_out.elsewhere_len > 0 {
             let hint = "files and the server's own pages need no thread of a pool";

@@ -91,7 +91,6 @@ impl Supervisor<'_> {
 /// Without a descriptor left, a status page shows what it has shown before.
 fn show(process: &mut ChildProcess, file: &OwnedFd) {
     if process.role == Role::Serving
-        && process.shows_certificates
         && let Ok(file) = file.try_clone()
     {
         process.tell(SupervisorCommand::TakeCertificates, vec![file]);

@@ -11,11 +11,11 @@
 
 use super::cursor::{number, quoted, request, seconds, status, until, word};
 use super::date::DateReader;
-use super::fields::{behind, put};
+use super::fields::put;
 use super::{
     KnownLoop, KnownQueued, KnownSpans, KnownUpstream, KnownWebSocket, Line, LineForm, known,
 };
-use crate::Nanos;
+use crate::{Field, Nanos};
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
     let (mut line, rest) = head(bytes, date)?;
@@ -102,7 +102,6 @@ fn rest_of<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -
 #[inline]
 fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> Option<()> {
     let mut at = None;
-    let (mut has_accept, mut has_from_queue) = (false, false);
     while let [b' ', more @ ..] = rest {
         let Some((key, more)) = key(more) else {
             break;
@@ -114,22 +113,17 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> 
             let end = memchr::memchr(b' ', more).unwrap_or(more.len());
             (value, rest) = more.split_at(end);
         }
-        match (behind(key), key) {
-            (Some(field), _) => put(line, field, value, date)?,
-            (None, b"at") => at = seconds(value),
-            (None, b"accept") => has_accept = true,
-            (None, b"from_queue") => has_from_queue = true,
-            (None, _) => {}
+        if let Some(field) = Field::behind(key) {
+            put(line, field, value, date)?;
+        } else if key == b"at" {
+            at = seconds(value);
         }
     }
-    // Asked before the words of others are dropped: a former line has times by names that are not read.
-    let is_old = line.spans.total.is_some() && has_accept && line.spans.receive.is_none();
-    let has_total = line.spans.total.is_some();
-    if line.spans.receive.is_some() && has_total {
+    if line.spans.receive.is_some() && line.spans.total.is_some() {
         line.form = LineForm::Phases;
         // Written only where it is so.
         // A line of ours has the number of threads where it came to a queue, and the word only where it waited.
-        let is_absent = line.queued.threads.is_some() && !has_from_queue;
+        let is_absent = line.queued.threads.is_some();
         let from_queue = &mut line.queued.from_queue;
         *from_queue = from_queue.or(is_absent.then_some(false));
         line.queued.leave_out_nothing();
@@ -150,7 +144,6 @@ fn pairs<'a>(line: &mut Line<'a>, mut rest: &'a [u8], date: &mut DateReader) -> 
         line.upstream = KnownUpstream::default();
         line.worker = None;
     }
-    line.has_former_names = is_old || has_total && (has_from_queue || line.end == b"drained");
     Some(())
 }
 
@@ -290,29 +283,6 @@ mod tests {
         // Another program's word, or a moment that is not the line's.
         check(" at=home", date_ns, "");
         check(" at=971186137.000123", date_ns, "");
-    }
-
-    #[test]
-    fn knows_the_former_names() {
-        let check = |more: &str, expect| {
-            let text = format!(r#"{DATED} "-" "-"{more}"#);
-            let line = read(&text).expect(&text);
-            assert_eq!(line.has_former_names, expect, "{text}");
-        };
-        check(" accept=0.1 queue=0.0 run=0.1 deliver=0.0 total=0.2", true);
-        check(" receive=0.1 queue=0.0 run=0.1 send=0.0 total=0.2", false);
-        check(" accept=text/html", false);
-        let times = " receive=0.1 queue=0.0 run=0.1 send=0.0 total=0.2";
-        check(
-            &format!("{times} waiting=1 threads=2 idle=0 from_queue=yes"),
-            true,
-        );
-        check(
-            &format!("{times} waiting=1 threads=2 idle=0 queued=yes"),
-            false,
-        );
-        check(&format!("{times} end=drained"), true);
-        check(&format!("{times} end=shutdown"), false);
     }
 
     #[test]

@@ -6,10 +6,11 @@
 
 use super::cursor::quoted;
 use super::date::DateReader;
-use super::fields::{Shape, in_json, put, shape};
+use super::fields::put;
 use super::foreign::{ForeignField, Unit};
 use super::{Line, LineForm};
 use crate::Field;
+use crate::text::Shape;
 
 pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a>> {
     let mut line = Line {
@@ -35,8 +36,6 @@ pub(super) fn line<'a>(bytes: &'a [u8], date: &mut DateReader) -> Option<Line<'a
     if !spaces(end).is_empty() || !has_status || line.wall_ns.is_none() {
         return None;
     }
-    line.has_former_names |= line.end == b"drained";
-    line.has_former_names &= line.spans.queue.is_some();
     line.complete_total();
     line.queued.leave_out_nothing();
     line.leave_out_strays();
@@ -120,17 +119,13 @@ fn take<'a>(
     value: Value<'a>,
     date: &mut DateReader,
 ) -> Option<()> {
-    let Some(field) = in_json(key) else {
-        match (key, value) {
-            (b"request_line", Value::Text(text)) => line.request_line = text,
-            (b"accept", Value::Number(_)) | (b"from_queue", Value::Truth(_)) => {
-                line.has_former_names = true;
-            }
-            _ => {}
+    let Some(field) = Field::in_json(key) else {
+        if let (b"request_line", Value::Text(text)) = (key, value) {
+            line.request_line = text;
         }
         return Some(());
     };
-    let is_number = matches!(shape(field), Some(Shape::Number | Shape::Seconds));
+    let is_number = matches!(field.shape(), Some(Shape::Number | Shape::Seconds));
     match value {
         Value::Text(text) if !is_number => put(line, field, text, date),
         // The first versions wrote the process as a text.

@@ -187,9 +187,6 @@ pub struct Line<'a> {
     pub driver: Option<u64>,
     /// The request's id.
     pub id: &'a [u8],
-    /// A former name stands in the line (`accept` for `receive`, `from_queue` for `queued`, `end=drained`), whose value
-    /// is not read. With `accept` no phase is.
-    pub has_former_names: bool,
     /// How it ended; empty when the form does not say.
     pub end: &'a [u8],
     /// Why it was refused or cut.

@@ -11,11 +11,10 @@ use memchr::memmem;
 
 use super::cursor::quoted;
 use super::date::DateReader;
-use super::fields::{Shape, shape};
 use super::foreign::ForeignField;
 use super::named::{self, Named};
 use super::{Line, LineForm};
-use crate::text::parts;
+use crate::text::{Shape, parts};
 use crate::{Field, Part, Place, Template, TemplateFault};
 
 /// The form of lines, as something to read by.
@@ -131,7 +130,7 @@ impl Pattern {
             if let [Part::Field(one, _), Part::Field(two, _)] = pair
                 // A bracket or a date says itself where it ends; any other field needs text behind it.
                 && !matches!(
-                    one.field.and_then(shape),
+                    one.field.and_then(Field::shape),
                     Some(Shape::Bracketed | Shape::Iso)
                 )
             {
@@ -194,7 +193,7 @@ fn value_bytes(
     next: Option<&Part<ForeignField>>,
     rest: &[u8],
 ) -> Option<usize> {
-    if let Some(shape) = slot.field.and_then(shape) {
+    if let Some(shape) = slot.field.and_then(Field::shape) {
         return shape.bytes(rest);
     }
     match (next, place) {

@@ -18,6 +18,7 @@ mod template;
 
 pub use escape::json as json_text;
 pub use field::Field;
+pub(crate) use field::Shape;
 pub use names::Names;
 pub use otlp::SpanWriter;
 pub(crate) use template::parts;
