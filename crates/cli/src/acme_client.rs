@@ -5,8 +5,6 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use acme::challenges::ChallengeTable;
 use acme::storage::Storage;
@@ -14,15 +12,11 @@ use acme::{Authority, ChallengeKind, Directory, NameState, Plan, Report};
 use config::failure::{Failure, plain};
 use config::typed::{AcmeChallenge, AcmeConfig, Config, TlsIdentity};
 use ipc::{Challenges, Channel, ManagedCertificate, ProcessEvent, payload};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::DONE;
 use crate::host::AppHost;
 use crate::message::{self, Message};
 use crate::process::{self, Begun};
-use crate::{DONE, environment};
-
-/// Descriptors that it has open at most: one connection, some files, what a runtime and an interpreter need.
-const OPEN_FILES: u64 = 256;
 
 /// Makes the storage folder, and what each name is served with until it has its first certificate, for the user that the
 /// server becomes. Gives a line for each file there that could not be used.
@@ -52,12 +46,7 @@ pub(crate) fn is_made(one: &TlsIdentity) -> bool {
 
 /// Does what its order says, to the end.
 pub(crate) fn run(begun: Begun, host: Option<&dyn AppHost>) -> i32 {
-    let mut begun = Some(begun);
-    let mut body = move || begun.take().map_or(DONE, |begun| obtain(&begun));
-    match host {
-        Some(host) => host.detached(&mut body),
-        None => body(),
-    }
+    process::run_helper(begun, host, "certificates", |begun| obtain(&begun))
 }
 
 fn obtain(begun: &Begun) -> i32 {
@@ -65,15 +54,6 @@ fn obtain(begun: &Begun) -> i32 {
         let failure = Failure::new("certificates: no `domain` is set");
         return process::fail(&begun.channel, &failure);
     };
-    environment::raise_open_files(OPEN_FILES);
-    // A terminal and a service manager signal the whole group: the supervisor then says that it is over, so that locks
-    // are freed and answers to challenges removed.
-    for signal in [SIGINT, SIGTERM] {
-        let ignored = Arc::new(AtomicBool::new(false));
-        if let Err(error) = signal_hook::flag::register(signal, ignored) {
-            message::talk(&format!("milepost: certificates: {}\n", plain(&error)));
-        }
-    }
     let mut said = BTreeMap::new();
     let mut report = |report: Report| match report {
         Report::Line(line) => message::talk(&format!("milepost: certificates: {line}\n")),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use config::failure::{Failure, StartFault};
+use config::failure::{Failure, StartFault, plain};
 use config::typed::{Config, HookMoment};
 use ipc::payload::{self, Payload};
 use ipc::{Channel, Identity, ProcessEvent, Role, SupervisorCommand};
@@ -17,15 +17,19 @@ use rustix::fs::Mode;
 use server::handler::Handler;
 use server::handler::error_app::ErrorApp;
 use server::{Ended, RunnableLoop, Server, SupervisorLink};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::environment::CertificateFiles;
 use crate::hooks::Hooks;
 use crate::host::AppHost;
-use crate::message::Message;
-use crate::{COULD_NOT, acme_client, admin, environment, serve, template};
+use crate::message::{self, Message};
+use crate::{COULD_NOT, DONE, acme_client, admin, environment, serve, template};
 
 /// Time for the interpreter to end, even when draining has used up its own.
 const LEAVING_MIN: Duration = Duration::from_secs(1);
+/// Descriptors that a process which serves nobody has open at most: connections, files, what a runtime and an
+/// interpreter need.
+const HELPER_OPEN_FILES: u64 = 256;
 
 /// What a process knows when it has begun.
 pub(crate) struct Begun {
@@ -191,6 +195,32 @@ pub(crate) fn event_loop_names(handlers: &[Arc<dyn Handler>]) -> Vec<Option<Stri
     let event_loops = handlers.iter().map(|handler| handler.event_loop());
     let names = event_loops.map(|found| found.map(|event_loop| event_loop.name().to_owned()));
     names.collect()
+}
+
+/// Runs the body of a process that serves nobody, away from the interpreter where there is one.
+pub(crate) fn run_helper(
+    begun: Begun,
+    host: Option<&dyn AppHost>,
+    what: &str,
+    body: fn(Begun) -> i32,
+) -> i32 {
+    let mut begun = Some(begun);
+    let mut body = move || {
+        environment::raise_open_files(HELPER_OPEN_FILES);
+        // A terminal and a service manager signal the whole group: these processes end when the supervisor says so, so
+        // that questions are answered, and locks freed, until then.
+        for signal in [SIGINT, SIGTERM] {
+            let ignored = Arc::new(AtomicBool::new(false));
+            if let Err(error) = signal_hook::flag::register(signal, ignored) {
+                message::talk(&format!("milepost: {what}: {}\n", plain(&error)));
+            }
+        }
+        begun.take().map_or(DONE, body)
+    };
+    match host {
+        Some(host) => host.detached(&mut body),
+        None => body(),
+    }
 }
 
 /// Runs the server, away from the interpreter where there is one.

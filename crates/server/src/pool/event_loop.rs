@@ -436,16 +436,8 @@ impl LoopWorker {
         } = left;
         unobserve(&mut assignment);
         let responder = &mut self.pools[pool].responder;
-        let Assignment {
-            exchange, writer, ..
-        } = &mut assignment;
-        let has_head = writer.head_is_sent();
-        let ended = writer.cut(&mut exchange.record, "");
-        exchange.record.end_as(ending, "");
-        if !has_head {
-            exchange.record.status = 0;
-        }
-        responder.pool.count_ended(exchange);
+        let ended = responder.abandon(&mut assignment, ending);
+        responder.pool.count_ended(&assignment.exchange);
         responder.end(assignment, ended);
     }
 

@@ -175,15 +175,7 @@ impl UpstreamWorker {
     /// Nobody waits for the response any more.
     pub(crate) fn abandon(&mut self, mut assignment: Assignment, ending: Ending) {
         leave_stream(&mut assignment);
-        let Assignment {
-            exchange, writer, ..
-        } = &mut assignment;
-        let has_head = writer.head_is_sent();
-        let ended = writer.cut(&mut exchange.record, "");
-        exchange.record.end_as(ending, "");
-        if !has_head {
-            exchange.record.status = 0;
-        }
+        let ended = self.responder.abandon(&mut assignment, ending);
         self.count_ended(&assignment.exchange);
         self.responder.end(assignment, ended);
     }

@@ -406,6 +406,18 @@ impl Responder {
         assignment.writer.finish(&mut assignment.exchange.record)
     }
 
+    /// Ends what was written of a response; a client that has got nothing of it is told of no status.
+    pub(super) fn abandon(&self, assignment: &mut Assignment, ending: Ending) -> ResponseEnd {
+        let has_head = assignment.writer.head_is_sent();
+        let record = &mut assignment.exchange.record;
+        let ended = assignment.writer.cut(record, "");
+        record.end_as(ending, "");
+        if !has_head {
+            record.status = 0;
+        }
+        ended
+    }
+
     /// Refuses an exchange that has waited too long, unless the drain deadline has ended it.
     pub(super) fn refuse(&mut self, job: Job, now: Stamp) {
         let Some(mut assignment) = self.begin(job, now, None) else {

@@ -108,65 +108,38 @@ impl StatsSum {
     }
 
     fn driver(&mut self, number: usize) -> &mut DriverSnapshot {
-        let drivers = &mut self.total.drivers;
-        let is_it = |driver: &DriverSnapshot| driver.driver == number;
-        let index = match drivers.get(number).is_some_and(is_it) {
-            true => number,
-            false => drivers.iter().position(is_it).unwrap_or_else(|| {
-                drivers.push(DriverSnapshot {
-                    driver: number,
-                    ..DriverSnapshot::default()
-                });
-                drivers.len() - 1
-            }),
+        let new = || DriverSnapshot {
+            driver: number,
+            ..DriverSnapshot::default()
         };
-        &mut drivers[index]
+        let drivers = &mut self.total.drivers;
+        place(drivers, number, |driver| driver.driver == number, new)
     }
 
     fn pool(&mut self, index: usize, name: &str) -> &mut PoolSnapshot {
-        let pools = &mut self.total.pools;
-        let is_it = |pool: &PoolSnapshot| pool.name == name;
-        let index = match pools.get(index).is_some_and(is_it) {
-            true => index,
-            false => pools.iter().position(is_it).unwrap_or_else(|| {
-                pools.push(PoolSnapshot {
-                    name: name.to_owned(),
-                    ..PoolSnapshot::default()
-                });
-                pools.len() - 1
-            }),
+        let new = || PoolSnapshot {
+            name: name.to_owned(),
+            ..PoolSnapshot::default()
         };
-        &mut pools[index]
+        place(&mut self.total.pools, index, |pool| pool.name == name, new)
     }
 
     fn upstream(&mut self, index: usize, (group, server): (&str, &str)) -> &mut UpstreamSnapshot {
-        let servers = &mut self.total.upstreams;
-        let is_it = |one: &UpstreamSnapshot| one.upstream == group && one.server == server;
-        let index = match servers.get(index).is_some_and(is_it) {
-            true => index,
-            false => servers.iter().position(is_it).unwrap_or_else(|| {
-                servers.push(UpstreamSnapshot {
-                    upstream: group.to_owned(),
-                    server: server.to_owned(),
-                    ..UpstreamSnapshot::default()
-                });
-                servers.len() - 1
-            }),
+        let new = || UpstreamSnapshot {
+            upstream: group.to_owned(),
+            server: server.to_owned(),
+            ..UpstreamSnapshot::default()
         };
-        &mut servers[index]
+        let is_it = |one: &UpstreamSnapshot| one.upstream == group && one.server == server;
+        place(&mut self.total.upstreams, index, is_it, new)
     }
 
     fn log(&mut self, name: &str) -> &mut LogSnapshot {
-        let logs = &mut self.total.logs;
-        let found = logs.iter().position(|log| log.log == name);
-        let index = found.unwrap_or_else(|| {
-            logs.push(LogSnapshot {
-                log: name.to_owned(),
-                ..LogSnapshot::default()
-            });
-            logs.len() - 1
-        });
-        &mut logs[index]
+        let new = || LogSnapshot {
+            log: name.to_owned(),
+            ..LogSnapshot::default()
+        };
+        place(&mut self.total.logs, 0, |log| log.log == name, new)
     }
 
     fn route(&mut self, index: usize, name: &str) -> &mut RouteSnapshot {
@@ -212,6 +185,24 @@ impl From<StatsSnapshot> for StatsSum {
             ..StatsSum::default()
         }
     }
+}
+
+/// The one that is meant: most likely at `index`, else anywhere, else a new one behind all.
+fn place<T>(
+    all: &mut Vec<T>,
+    index: usize,
+    is_it: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> &mut T {
+    let found = match all.get(index).is_some_and(&is_it) {
+        true => Some(index),
+        false => all.iter().position(is_it),
+    };
+    let index = found.unwrap_or_else(|| {
+        all.push(new());
+        all.len() - 1
+    });
+    &mut all[index]
 }
 
 #[cfg(test)]
