@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -404,6 +405,23 @@ def test_a_silent_client_is_asked_for_a_sign_of_life(serve: Callable[..., Milepo
         assert connection.read() == (PING, b"")
         assert connection.closed() == (1011, "the client has not answered a ping")
     assert seen(server, "silent") == [[1006, "the client has not answered a ping"]]
+
+
+def test_no_sign_of_life_is_asked_for_while_nothing_is_read(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO, "--ws-ping-interval", "300ms", "--ws-ping-timeout", "300ms")
+    with server.connect() as client:
+        connection = WebSocket(client, "/late?unread")
+        assert connection.text() == "open"
+        assert connection.read() == (PING, b"")
+        # More than the server keeps for an application that takes nothing: the answer lies behind them, unread.
+        client.send(frame(BINARY, b"x") * 300 + frame(PONG))
+        time.sleep(1.2)
+        with server.connect() as other:
+            WebSocket(other, "/release?unread")
+        connection.send(BINARY, b"last")
+        while (found := connection.read()) == (PING, b""):
+            connection.send(PONG)
+        assert found == (TEXT, b"304")
 
 
 def test_the_log_has_one_line_for_each_connection(serve: Callable[..., Milepost]) -> None:

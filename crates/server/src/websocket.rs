@@ -384,6 +384,11 @@ impl WebSocketChannel {
         self.deflate
     }
 
+    /// Driver: whether the application has as many messages before it as are kept for it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state().is_full()
+    }
+
     /// Driver: whether more is to be read. If not, the driver is woken when it is.
     pub(crate) fn takes_more(&self) -> bool {
         let mut state = self.state();

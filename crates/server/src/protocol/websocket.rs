@@ -59,6 +59,9 @@ pub(super) struct WebSocketSession {
     pinged: Option<Stamp>,
     /// When the connection is closed because its process ends.
     drains: Stamp,
+    /// Nothing is read, because the application takes nothing: no sign of life of the client can be seen, and none is
+    /// asked for.
+    is_paused: bool,
     /// Since when the client takes nothing of what waits for it.
     blocked: Option<Stamp>,
     /// The event loop is to be woken for a message.
@@ -112,6 +115,7 @@ impl WebSocketSession {
             received: now,
             pinged: None,
             drains: Stamp::NEVER,
+            is_paused: false,
             blocked: None,
             is_loop_awaited: false,
             received_bytes: 0,
@@ -119,8 +123,12 @@ impl WebSocketSession {
         }
     }
 
-    /// Whether more is to be read now.
-    pub(super) fn takes_more(&self) -> bool {
+    /// Whether more is to be read at `now`.
+    pub(super) fn takes_more(&mut self, now: Stamp) -> bool {
+        if std::mem::replace(&mut self.is_paused, self.channel.is_full()) {
+            // What the client has sent meanwhile is about to be seen.
+            (self.received, self.pinged) = (now, None);
+        }
         !self.is_over() && self.input.len() < OFFER_BYTES as usize && self.channel.takes_more()
     }
 
@@ -281,7 +289,7 @@ impl WebSocketSession {
                 return;
             }
         }
-        let Some(interval) = self.config.ping_interval else {
+        let Some(interval) = self.ping_interval() else {
             return;
         };
         match self.pinged {
@@ -300,6 +308,11 @@ impl WebSocketSession {
         }
     }
 
+    /// After how long without a sign of life the client is asked for one.
+    fn ping_interval(&self) -> Option<Nanos> {
+        self.config.ping_interval.filter(|_| !self.is_paused)
+    }
+
     /// The server begins the closing handshake.
     fn close(&mut self, code: u16, now: Stamp) {
         self.channel.close_by_server(code, code, "");
@@ -312,7 +325,7 @@ impl WebSocketSession {
     pub(super) fn due(&self, send: Nanos) -> Stamp {
         let own = match self.stage {
             SessionStage::Open => {
-                let sign_of_life = match (self.config.ping_interval, self.pinged) {
+                let sign_of_life = match (self.ping_interval(), self.pinged) {
                     (None, _) => Stamp::NEVER,
                     (Some(_), Some(pinged)) => pinged.plus(self.config.ping_timeout),
                     (Some(interval), None) => self.received.plus(interval),
@@ -499,7 +512,7 @@ impl<'a> UpgradedConnection<'a> {
     /// Reads what has come; whether there was something.
     fn receive(&mut self, context: &mut Context<'_>, now: Stamp) -> bool {
         self.session.decode_input(now);
-        if !self.session.takes_more() {
+        if !self.session.takes_more(now) {
             return false;
         }
         let mut scratch = self.connection.driver.take_scratch();

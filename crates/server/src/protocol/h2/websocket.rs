@@ -106,7 +106,7 @@ impl StreamTask {
         let UpgradedStream { session, body, .. } = upgraded;
         let now = telemetry::now();
         session.decode_input(now);
-        if !session.takes_more() {
+        if !session.takes_more(now) {
             return false;
         }
         let Some(come) = body.as_mut().and_then(|body| data_of(body, context)) else {
