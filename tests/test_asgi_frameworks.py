@@ -41,6 +41,13 @@ async def pieces():
 async def stream(request):
     return StreamingResponse(pieces(), media_type="text/plain")
 
+async def watched(request):
+    async def until_disconnected():
+        for number in range(3):
+            if not await request.is_disconnected():
+                yield f"{number}\\n"
+    return StreamingResponse(until_disconnected(), media_type="text/plain")
+
 async def file(request):
     return FileResponse("file.txt", background=BackgroundTask(marks.append, "sent"))
 
@@ -55,7 +62,7 @@ async def tag(request, call_next):
     response.headers["x-tag"] = "yes"
     return response
 
-pages = (page, echo, stream, file, plain, fails)
+pages = (page, echo, stream, watched, file, plain, fails)
 app = Starlette(
     routes=[Route(f"/{one.__name__}", one, methods=["GET", "POST"]) for one in pages],
     lifespan=lifespan,
@@ -92,6 +99,14 @@ def pieces():
 @app.get("/stream")
 def stream():
     return StreamingResponse(pieces(), media_type="text/plain")
+
+@app.get("/watched")
+async def watched(request: Request):
+    async def until_disconnected():
+        for number in range(3):
+            if not await request.is_disconnected():
+                yield f"{number}\\n"
+    return StreamingResponse(until_disconnected(), media_type="text/plain")
 
 @app.get("/file")
 async def file():
@@ -302,6 +317,9 @@ def test_a_framework_is_served_unmodified(serve, tmp_path: Path, framework: str,
     with server.connect() as client:
         for _ in range(3):
             walk(client, content)
+        if framework in ("starlette", "fastapi"):
+            # It waits for the end of the client twice at a time: the response does, and the application.
+            assert client.ask("GET", "/watched").body == b"0\n1\n2\n"
         if framework == "starlette":
             assert client.ask("GET", "/page?q=1").header("x-tag") == "yes"
             assert until(lambda: json.loads(client.ask("GET", "/plain").body).count("sent") >= 3)

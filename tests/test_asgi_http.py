@@ -313,14 +313,14 @@ def test_contexts_are_clean_in_each_request_of_a_connection(client: Client) -> N
         assert found == ["nobody", who, "set at startup"]
 
 
-def test_a_cancelled_receive_loses_no_event(client: Client) -> None:
-    assert json.loads(client.ask("POST", "/cancelled-receive", body=b"x").body) == [
+def test_a_cancelled_receive_loses_no_event_and_several_may_wait(server: Milepost, client: Client) -> None:
+    assert json.loads(client.ask("POST", "/cancelled-receive?name=several", body=b"x").body) == [
         "cancelled before",
         "http.request",
-        "another receive() of this request is waiting already",
         "cancelled",
         "timed out",
     ]
+    assert until(lambda: seen(server, "several") == ["http.disconnect", "http.disconnect"])
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "half"])

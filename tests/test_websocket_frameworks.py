@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -265,6 +266,59 @@ def test_a_framework_has_its_connections(serve, tmp_path: Path, framework: str, 
             assert client.reply().status == DENIED[framework]
     assert server.stop() == 0
     assert "Task was destroyed" not in server.errors
+
+
+CHAT = """
+import contextlib
+from fastapi import FastAPI, WebSocket, WebSocketDisconnect
+
+app = FastAPI()
+EVERYONE = []
+SENDING = []
+
+
+@app.websocket("/chat")
+async def chat(websocket: WebSocket):
+    await websocket.accept()
+    EVERYONE.append(websocket)
+    await websocket.send_text("here")
+    with contextlib.suppress(WebSocketDisconnect):
+        word = await websocket.receive_text()
+        SENDING.append(word)
+        for one in EVERYONE:
+            await one.send_text(word * 1_000_000)
+        SENDING.remove(word)
+        await websocket.receive_text()
+
+
+@app.get("/sending")
+async def sending():
+    return SENDING
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_many_may_send_to_a_client_that_takes_nothing(serve, tmp_path: Path, loop: str) -> None:
+    pytest.importorskip("fastapi")
+    (tmp_path / "app.py").write_text(CHAT)
+    server: Milepost = serve("app:app", "--loop", loop)
+    with contextlib.ExitStack() as stack:
+        silent, *others = [
+            WebSocket(stack.enter_context(server.connect(receive_buffer_bytes=size)), "/chat")
+            for size in (4096, 1 << 20, 1 << 20, 1 << 20)
+        ]
+        assert [one.text() for one in (silent, *others)] == ["here"] * 4
+        for word, one in zip("abc", others):
+            one.send(TEXT, word.encode())
+        with server.connect() as client:
+            # The first message lies in the buffers of the kernel.
+            found = until(lambda: len(json.loads(client.ask("GET", "/sending").body)) >= 2)
+            assert found, "two wait for the first client"
+        # Its client takes all after all, and nobody has been closed meanwhile.
+        for one in (silent, *others):
+            assert sorted(one.text()[-1] for _ in range(3)) == ["a", "b", "c"]
+    assert server.stop() == 0
+    assert "Traceback" not in server.errors
 
 
 CHANNELS = """

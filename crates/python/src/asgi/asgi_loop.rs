@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use config::typed::{AsgiConfig, Level, WebSocketConfig};
 use http::websocket::{Handshake, HandshakeFault, MessageKind};
@@ -61,6 +62,7 @@ pub(super) struct AsgiLoop {
     pub(super) watch: Option<Arc<StepWatch>>,
     /// How Python calls the thread of the loop.
     thread: u64,
+    thread_id: ThreadId,
     /// The request of which a step runs; 0: none does.
     stepping: AtomicU64,
     kept: KeptMessages,
@@ -128,6 +130,7 @@ impl AsgiLoop {
                 .import("threading")?
                 .call_method0("get_ident")?
                 .extract()?,
+            thread_id: thread::current().id(),
             stepping: AtomicU64::new(0),
             kept: KeptMessages::default(),
         })
@@ -155,6 +158,11 @@ impl AsgiLoop {
     /// The loop.
     pub(super) fn loop_object<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
         self.calls.event_loop.bind(py)
+    }
+
+    /// Whether this is the thread of the loop.
+    pub(super) fn is_here(&self) -> bool {
+        thread::current().id() == self.thread_id
     }
 
     /// How Python calls the thread of the loop.

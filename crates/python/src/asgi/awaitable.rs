@@ -68,14 +68,15 @@ pub(super) enum Awaited {
 #[pyclass(module = "milepost._milepost", name = "Wait", frozen)]
 pub(super) struct Wait {
     request: Py<RequestTask>,
-    awaited: Awaited,
     state: Mutex<WaitState>,
 }
 
 enum WaitState {
-    New,
+    /// A `send()` of another thread than the loop's, which is to await it: the event.
+    Unsent(Py<PyDict>),
+    New(Awaited),
     /// For this future.
-    Waiting(Py<PyAny>),
+    Waiting(Awaited, Py<PyAny>),
     /// The loop goes on with it behind its other callbacks.
     Yielded,
     Over,
@@ -91,11 +92,14 @@ enum WaitStep<'py> {
 
 impl Wait {
     pub(super) fn new(request: Py<RequestTask>, awaited: Awaited) -> Self {
-        Self {
-            request,
-            awaited,
-            state: Mutex::new(WaitState::New),
-        }
+        let state = Mutex::new(WaitState::New(awaited));
+        Self { request, state }
+    }
+
+    /// A `send()` that takes effect where it is awaited.
+    pub(super) fn unsent(request: Py<RequestTask>, event: Py<PyDict>) -> Self {
+        let state = Mutex::new(WaitState::Unsent(event));
+        Self { request, state }
     }
 
     fn set(&self, state: WaitState) -> WaitState {
@@ -104,45 +108,50 @@ impl Wait {
     }
 
     fn step<'py>(&self, py: Python<'py>) -> PyResult<WaitStep<'py>> {
-        let before = match self.set(WaitState::Over) {
-            WaitState::New if self.awaited == Awaited::Turn => {
+        let mut state = self.set(WaitState::Over);
+        if let WaitState::Unsent(event) = &state {
+            match RequestTask::send_event(self.request.bind(py), event.bind(py))? {
+                Some(awaited) => state = WaitState::New(awaited),
+                None => return Ok(WaitStep::Ends(None)),
+            }
+        }
+        let (awaited, before) = match state {
+            WaitState::New(Awaited::Turn) => {
                 self.set(WaitState::Yielded);
                 return Ok(WaitStep::Waits(py.None().into_bound(py)));
             }
-            WaitState::New => None,
+            WaitState::New(awaited) => (awaited, None),
             WaitState::Yielded => return Ok(WaitStep::Ends(None)),
-            WaitState::Over => {
+            WaitState::Over | WaitState::Unsent(_) => {
                 return Err(PyRuntimeError::new_err(
                     "cannot reuse already awaited coroutine",
                 ));
             }
             // It goes on because the future has ended, or without that (`loop_task`).
-            WaitState::Waiting(future) => Some(future),
+            WaitState::Waiting(awaited, future) => (awaited, Some(future)),
         };
         let request = self.request.bind(py);
-        let found = match self.awaited {
+        let found = match awaited {
             Awaited::Event => RequestTask::next_event(request)?.map(Some),
             Awaited::Room | Awaited::Turn => request.get().has_room().then_some(None),
         };
         if let Some(event) = found {
             if let Some(before) = &before {
-                request.get().forget_wait(self.awaited, before);
+                request.get().forget_wait(awaited, before);
             }
             return Ok(WaitStep::Ends(event));
         }
-        let future = RequestTask::wait(request, self.awaited, before.as_ref())?;
+        let future = RequestTask::wait(request, awaited, before.as_ref())?;
         // As its own iterator does it for the task that waits.
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
-        self.set(WaitState::Waiting(future.clone().unbind()));
+        self.set(WaitState::Waiting(awaited, future.clone().unbind()));
         Ok(WaitStep::Waits(future))
     }
 
     fn end(&self, py: Python<'_>) {
-        if let WaitState::Waiting(future) = self.set(WaitState::Over) {
-            self.request
-                .bind(py)
-                .get()
-                .forget_wait(self.awaited, &future);
+        if let WaitState::Waiting(awaited, future) = self.set(WaitState::Over) {
+            let request = self.request.bind(py);
+            request.get().forget_wait(awaited, &future);
         }
     }
 }

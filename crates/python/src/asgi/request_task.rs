@@ -25,7 +25,7 @@ use super::http_request::{Sending, TaskEnd};
 use super::loop_calls::CreatedTask;
 use super::loop_task::{LoopTask, Owed, TaskPlace, cancels};
 use super::protocol::{Protocol, ProtocolKind, Unended};
-use super::request_waits::{RequestWaits, is_done, wake};
+use super::request_waits::{RequestWaits, Waiters, is_done, wake};
 use super::step_meter::{OverlongStep, StepMeter};
 use super::task_deadlines::TaskDeadlines;
 use super::websocket_connection::NotTaken;
@@ -154,9 +154,6 @@ impl RequestTask {
     }
 
     /// A future that ends when what is awaited may be there; `before` is what the same call has waited for.
-    ///
-    /// # Errors
-    /// Another call waits for the same.
     pub(super) fn wait<'py>(
         this: &Bound<'py, Self>,
         awaited: Awaited,
@@ -168,15 +165,9 @@ impl RequestTask {
             Some(future) => future.into_bound(py),
             None => own.event_loop.get().create_future(py)?,
         };
-        let begun = own.state().waits.begin(awaited, &future, before);
-        match begun {
-            Ok(replaced) => drop(replaced),
-            Err(what) => {
-                return Err(PyRuntimeError::new_err(format!(
-                    "another {what} of this request is waiting already"
-                )));
-            }
-        }
+        let replaced = own.state().waits.begin(awaited, &future, before);
+        // Behind the lock.
+        drop(replaced);
         Ok(future)
     }
 
@@ -184,6 +175,70 @@ impl RequestTask {
     pub(super) fn forget_wait(&self, awaited: Awaited, future: &Py<PyAny>) {
         let forgotten = self.state().waits.forget(awaited, future);
         drop(forgotten);
+    }
+
+    /// Sends an event; what its `send()` has to wait for, if anything.
+    pub(super) fn send_event(
+        this: &Bound<'_, Self>,
+        event: &Bound<'_, PyDict>,
+    ) -> PyResult<Option<Awaited>> {
+        let py = this.py();
+        let own = this.get();
+        let kind = event.get_item(intern!(py, "type"))?;
+        let kind = kind.as_ref().and_then(|kind| kind.cast::<PyString>().ok());
+        let Some(kind) = kind else {
+            return Err(PyValueError::new_err(
+                "an event must have a `type` that is a str",
+            ));
+        };
+        let kind = kind.to_cow()?;
+        let send = own.kind.read(&kind, event)?;
+        let mut state = own.state();
+        let Some(send) = send else {
+            let text = state.protocol.unknown(&kind);
+            drop(state);
+            return Err(PyValueError::new_err(text));
+        };
+        let is_overdue = state.is_overdue;
+        if send.may_end_exchange() {
+            state.note_steps();
+        }
+        let sending = state.protocol.send(send, is_overdue, own.event_loop.get());
+        let sending = sending.map_err(|not_taken| match not_taken {
+            NotTaken::Wrong(text) => PyRuntimeError::new_err(text),
+            NotTaken::Ended => {
+                ClientDisconnected::new_err("the connection of the client has ended")
+            }
+        });
+        let event_loop = own.event_loop.bind(py);
+        let sending = sending?;
+        match sending {
+            Sending::Taken => {
+                drop(state);
+                if own.kind == ProtocolKind::WebSocket {
+                    event_loop.get().flush_later(event_loop)?;
+                }
+                Ok(None)
+            }
+            Sending::Waits | Sending::Dropped | Sending::DroppedForLong => {
+                let cancels = sending == Sending::DroppedForLong && !state.is_cancelled;
+                drop(state);
+                if cancels {
+                    own.cancel_dropped(py)?;
+                }
+                event_loop.get().flush_later(event_loop)?;
+                Ok(Some(match sending {
+                    Sending::Waits => Awaited::Room,
+                    _ => Awaited::Turn,
+                }))
+            }
+            Sending::TakenForReceiver => {
+                let receivers = state.waits.take_receivers();
+                drop(state);
+                receivers.wake(py)?;
+                Ok(None)
+            }
+        }
     }
 
     /// Something has happened to the exchange.
@@ -196,7 +251,7 @@ impl RequestTask {
                 let request = state.protocol.request();
                 request.client_gone();
                 request.read_on(&own.event_loop.get().loader);
-                let waiting = [state.take_receiver(), state.waits.take_sender()];
+                let waiting = state.take_receivers().and(state.waits.take_senders());
                 // Its driver may say so more than once.
                 let delay = state.disconnect_cancel.take();
                 drop(state);
@@ -212,7 +267,7 @@ impl RequestTask {
                 request.read_on(&own.event_loop.get().loader);
                 return Ok(());
             }
-            LoopEvent::Room(_) => [None, state.waits.take_sender()],
+            LoopEvent::Room(_) => state.waits.take_senders(),
             LoopEvent::Span(_, read) => {
                 let is_overdue = state.is_overdue;
                 let request = state.protocol.request();
@@ -220,15 +275,17 @@ impl RequestTask {
                 if request.is_reading() {
                     return Ok(());
                 }
-                [state.waits.take_receiver(), state.waits.take_sender()]
+                let receivers = state.waits.take_receivers();
+                receivers.and(state.waits.take_senders())
             }
             LoopEvent::Body(_, read) => {
                 state.protocol.put_body(read);
-                [state.waits.take_receiver(), None]
+                state.waits.take_receivers()
             }
             LoopEvent::Opened(_, opened) => {
                 state.protocol.send_opened(opened, own.event_loop.get());
-                [state.waits.take_receiver(), state.waits.take_sender()]
+                let receivers = state.waits.take_receivers();
+                receivers.and(state.waits.take_senders())
             }
             LoopEvent::Overdue(_) => {
                 state.is_overdue = true;
@@ -236,7 +293,7 @@ impl RequestTask {
                 drop(state);
                 return own.cancel(py);
             }
-            LoopEvent::Message(_) => [state.waits.take_receiver(), None],
+            LoopEvent::Message(_) => state.waits.take_receivers(),
             // It is for all of them.
             LoopEvent::Drain => return Ok(()),
             LoopEvent::CancelAll | LoopEvent::Cancel(_) => {
@@ -248,13 +305,12 @@ impl RequestTask {
         Self::go_on(this, waiting)
     }
 
-    /// What waits for these goes on: at once where that is the application itself, and nothing else goes on with it. Of two
-    /// that hear of the same, `receive()` is the first.
-    fn go_on(this: &Bound<'_, Self>, waiting: [Option<Py<PyAny>>; 2]) -> PyResult<()> {
+    /// What waits for these goes on: at once where that is the application itself, and nothing else goes on with it.
+    fn go_on(this: &Bound<'_, Self>, waiting: Waiters) -> PyResult<()> {
         let py = this.py();
-        let future = match waiting {
-            [Some(future), None] | [None, Some(future)] => future,
-            all => return all.into_iter().try_for_each(|one| wake(py, one)),
+        let future = match waiting.only() {
+            Ok(future) => future,
+            Err(all) => return all.wake(py),
         };
         let is_own = this.get().state().waits.task_place.waits_for(&future);
         // One that was cancelled has its task woken already.
@@ -322,9 +378,9 @@ impl RequestTask {
         if !state.protocol.drain(self.event_loop.get()) {
             return Ok(false);
         }
-        let waiting = [state.take_receiver(), state.waits.take_sender()];
+        let waiting = state.take_receivers().and(state.waits.take_senders());
         drop(state);
-        waiting.into_iter().try_for_each(|one| wake(py, one))?;
+        waiting.wake(py)?;
         Ok(true)
     }
 
@@ -532,7 +588,8 @@ impl RequestTask {
         let mut state = self.state();
         state.program = Program::Ended;
         let task = state.task.take();
-        let waiting = [state.waits.take_receiver(), state.waits.take_sender()];
+        let receivers = state.waits.take_receivers();
+        let waiting = receivers.and(state.waits.take_senders());
         let cancel_timer = state.cancel_timer.take();
         state.note_steps();
         let end = TaskEnd {
@@ -547,7 +604,7 @@ impl RequestTask {
             // Left alone it would stay in the loop for its whole time, which may be a day.
             timer.call_method0(py, intern!(py, "cancel"))?;
         }
-        waiting.into_iter().try_for_each(|one| wake(py, one))?;
+        waiting.wake(py)?;
         event_loop.leave(self.event_loop.bind(py), self.key, place)?;
         Ok(None)
     }
@@ -588,11 +645,11 @@ impl TaskState {
         self.protocol.note(facts);
     }
 
-    /// The waiting `receive()`, if there is an event for it.
-    fn take_receiver(&mut self) -> Option<Py<PyAny>> {
+    /// The `receive()` that wait, if there is an event for them.
+    fn take_receivers(&mut self) -> Waiters {
         match self.protocol.has_event() {
-            true => self.waits.take_receiver(),
-            false => None,
+            true => self.waits.take_receivers(),
+            false => Waiters::default(),
         }
     }
 }
@@ -610,70 +667,22 @@ impl RequestTask {
         event: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
-        let own = this.get();
         let Ok(event) = event.cast::<PyDict>() else {
             return Err(PyTypeError::new_err(format!(
                 "an event must be a dict, not {}",
                 type_name(event)
             )));
         };
-        let kind = event.get_item(intern!(py, "type"))?;
-        let kind = kind.as_ref().and_then(|kind| kind.cast::<PyString>().ok());
-        let Some(kind) = kind else {
-            return Err(PyValueError::new_err(
-                "an event must have a `type` that is a str",
-            ));
+        let event_loop = this.get().event_loop.get();
+        let request = || this.clone().unbind();
+        let wait = match event_loop.is_here() {
+            true => match Self::send_event(this, event)? {
+                Some(awaited) => Wait::new(request(), awaited),
+                None => return Ok(event_loop.sent(py)),
+            },
+            false => Wait::unsent(request(), event.clone().unbind()),
         };
-        let kind = kind.to_cow()?;
-        let send = own.kind.read(&kind, event)?;
-        let mut state = own.state();
-        let Some(send) = send else {
-            let text = state.protocol.unknown(&kind);
-            drop(state);
-            return Err(PyValueError::new_err(text));
-        };
-        let is_overdue = state.is_overdue;
-        if send.may_end_exchange() {
-            state.note_steps();
-        }
-        let sending = state.protocol.send(send, is_overdue, own.event_loop.get());
-        let sending = sending.map_err(|not_taken| match not_taken {
-            NotTaken::Wrong(text) => PyRuntimeError::new_err(text),
-            NotTaken::Ended => {
-                ClientDisconnected::new_err("the connection of the client has ended")
-            }
-        });
-        let event_loop = own.event_loop.bind(py);
-        let sending = sending?;
-        match sending {
-            Sending::Taken => {
-                drop(state);
-                if own.kind == ProtocolKind::WebSocket {
-                    event_loop.get().flush_later(event_loop)?;
-                }
-                Ok(event_loop.get().sent(py))
-            }
-            Sending::Waits | Sending::Dropped | Sending::DroppedForLong => {
-                let cancels = sending == Sending::DroppedForLong && !state.is_cancelled;
-                drop(state);
-                if cancels {
-                    own.cancel_dropped(py)?;
-                }
-                event_loop.get().flush_later(event_loop)?;
-                let awaited = match sending {
-                    Sending::Waits => Awaited::Room,
-                    _ => Awaited::Turn,
-                };
-                let wait = Wait::new(this.clone().unbind(), awaited);
-                Ok(Bound::new(py, wait)?.into_any())
-            }
-            Sending::TakenForReceiver => {
-                let receiver = state.waits.take_receiver();
-                drop(state);
-                wake(py, receiver)?;
-                Ok(own.event_loop.get().sent(py))
-            }
-        }
+        Ok(Bound::new(py, wait)?.into_any())
     }
 
     /// A task that runs this in another coroutine has ended.

@@ -8,48 +8,100 @@ use pyo3::prelude::*;
 use super::awaitable::Awaited;
 use super::loop_task::TaskPlace;
 
-/// The futures of the calls that wait, one for each kind of call, and what the task does.
+/// The futures of the calls that wait, by the kind of call, and what the task does.
 #[derive(Default)]
 pub(super) struct RequestWaits {
-    receiver: Option<Py<PyAny>>,
-    sender: Option<Py<PyAny>>,
+    receivers: Waiters,
+    senders: Waiters,
     pub(super) task_place: TaskPlace,
+}
+
+/// The futures of the calls of one kind that wait, the first to wait at the front. Mostly it is one; tasks of the
+/// application may send to the same client, or wait for it, at a time.
+#[derive(Default)]
+pub(super) struct Waiters {
+    /// Without it there are no others.
+    first: Option<Py<PyAny>>,
+    others: Vec<Py<PyAny>>,
+}
+
+impl Waiters {
+    fn iter(&self) -> impl Iterator<Item = &Py<PyAny>> {
+        self.first.iter().chain(&self.others)
+    }
+
+    /// Puts a future in the place of `before`, or behind all others. Gives the one that is replaced.
+    fn put(&mut self, future: Py<PyAny>, before: Option<&Py<PyAny>>) -> Option<Py<PyAny>> {
+        let mut places = self.first.iter_mut().chain(&mut self.others);
+        if let Some(before) = before
+            && let Some(place) = places.find(|place| place.is(before))
+        {
+            return Some(std::mem::replace(place, future));
+        }
+        match &self.first {
+            None => self.first = Some(future),
+            Some(_) => self.others.push(future),
+        }
+        None
+    }
+
+    fn remove(&mut self, future: &Py<PyAny>) -> Option<Py<PyAny>> {
+        if self.first.as_ref().is_some_and(|first| first.is(future)) {
+            let next = (!self.others.is_empty()).then(|| self.others.remove(0));
+            return std::mem::replace(&mut self.first, next);
+        }
+        let found = self.others.iter().position(|other| other.is(future))?;
+        Some(self.others.remove(found))
+    }
+
+    /// The only one; all of them where there are none or several.
+    pub(super) fn only(self) -> Result<Py<PyAny>, Self> {
+        match self {
+            Self {
+                first: Some(only),
+                others,
+            } if others.is_empty() => Ok(only),
+            all => Err(all),
+        }
+    }
+
+    /// Ends these waits, in their order.
+    pub(super) fn wake(self, py: Python<'_>) -> PyResult<()> {
+        let mut all = self.first.into_iter().chain(self.others);
+        all.try_for_each(|future| wake(py, Some(future)))
+    }
+
+    /// These, and behind them those.
+    pub(super) fn and(mut self, those: Self) -> Self {
+        let those = those.first.into_iter().chain(those.others);
+        those.for_each(|future| drop(self.put(future, None)));
+        self
+    }
 }
 
 impl RequestWaits {
     /// A call waits for this future from now on; `before` is the one that the same call has waited for. Gives the one
     /// that is replaced.
-    ///
-    /// # Errors
-    /// Another call waits for the same: its name.
     pub(super) fn begin(
         &mut self,
         awaited: Awaited,
         future: &Bound<'_, PyAny>,
         before: Option<&Py<PyAny>>,
-    ) -> Result<Option<Py<PyAny>>, &'static str> {
-        let (slot, call) = self.slot(awaited);
-        let is_taken = slot
-            .as_ref()
-            .is_some_and(|other| !before.is_some_and(|before| before.is(other)));
-        match is_taken {
-            true => Err(call),
-            false => Ok(slot.replace(future.clone().unbind())),
-        }
+    ) -> Option<Py<PyAny>> {
+        self.waiters(awaited).put(future.clone().unbind(), before)
     }
 
     /// The call does not wait for this any more.
     pub(super) fn forget(&mut self, awaited: Awaited, future: &Py<PyAny>) -> Option<Py<PyAny>> {
-        let (slot, _) = self.slot(awaited);
-        slot.take_if(|waiting| waiting.is(future))
+        self.waiters(awaited).remove(future)
     }
 
-    pub(super) fn take_receiver(&mut self) -> Option<Py<PyAny>> {
-        self.receiver.take()
+    pub(super) fn take_receivers(&mut self) -> Waiters {
+        std::mem::take(&mut self.receivers)
     }
 
-    pub(super) fn take_sender(&mut self) -> Option<Py<PyAny>> {
-        self.sender.take()
+    pub(super) fn take_senders(&mut self) -> Waiters {
+        std::mem::take(&mut self.senders)
     }
 
     /// The task has ended a step, and waits for this. Where that is the future of a call, an event of the request may have
@@ -71,15 +123,14 @@ impl RequestWaits {
 
     /// Whether a call waits for this.
     fn has(&self, future: &Py<PyAny>) -> bool {
-        let mut waiting = [&self.receiver, &self.sender].into_iter().flatten();
+        let mut waiting = self.receivers.iter().chain(self.senders.iter());
         waiting.any(|other| other.is(future))
     }
 
-    /// Where the future of a call is kept, and the name of the call.
-    fn slot(&mut self, awaited: Awaited) -> (&mut Option<Py<PyAny>>, &'static str) {
+    fn waiters(&mut self, awaited: Awaited) -> &mut Waiters {
         match awaited {
-            Awaited::Event => (&mut self.receiver, "receive()"),
-            Awaited::Room | Awaited::Turn => (&mut self.sender, "send()"),
+            Awaited::Event => &mut self.receivers,
+            Awaited::Room | Awaited::Turn => &mut self.senders,
         }
     }
 }
