@@ -44,6 +44,14 @@ async def app(scope, receive, send):
         if scope["path"] == "/waits":
             seen.append("begins")
             await asyncio.Event().wait()
+        if scope["path"] == "/heard":
+            await receive()
+            seen.append("begins")
+            seen.append((await receive())["type"])
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for number in range(3):
+                await send({"type": "http.response.body", "body": b"heard", "more_body": number < 2})
+            return
         if scope["path"] == "/behind":
             await receive()
             seen.append("begins")
@@ -170,6 +178,21 @@ def test_or_raises_an_error_that_is_no_fault(serve: Callable[..., Milepost], fol
     server.stop()
     assert "Traceback" not in server.errors
     assert any(" end=peer-gone" in line for line in server.lines)
+
+
+@pytest.mark.parametrize("spec", ["2.3", "2.5"])
+def test_a_client_that_has_ended_only_its_side_has_its_response(
+    serve: Callable[..., Milepost], folder: Path, spec: str
+) -> None:
+    server = serve("app:app", "--asgi-http-spec", spec)
+    with server.connect() as client:
+        client.send(request("GET", "/heard"))
+        assert until(lambda: seen(server) == ["begins"])
+        client.sock.shutdown(socket.SHUT_WR)
+        server.count()
+        status, _, _ = client.head()
+        assert (status, client.rest()) == (200, b"5\r\nheard\r\n" * 3 + b"0\r\n\r\n")
+    assert seen(server)[1:] == ["http.disconnect"]
 
 
 def test_the_task_of_a_client_that_has_gone_can_be_cancelled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from http2 import Http2
 
 from raw import Client, CutShort, request
 from serving import APPS, LOOPS, Milepost, run, tables, until
-from supervising import Supervised, calling
+from supervising import Supervised, calling, is_running
 
 ZOO = ("asgi_zoo:app", "--app-dir", str(APPS))
 
@@ -135,6 +136,103 @@ def test_an_application_is_not_served_after_a_failed_startup(
         assert "app.py:14 (app)" in ended.stderr and "\n    time.sleep(600)" in ended.stderr
     if lifespan in ("unknown", "raises"):
         assert "in app" in ended.stderr
+
+
+UNWINDS = """
+import asyncio
+import contextlib
+import sys
+
+
+@contextlib.asynccontextmanager
+async def database():
+    try:
+        yield
+    finally:
+        await asyncio.sleep(0)
+        print("closed the database", file=sys.stderr, flush=True)
+
+
+async def app(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    async with database():
+        await receive()
+        if FAILS:
+            await send({"type": "lifespan.startup.failed"})
+        await asyncio.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_failed_startup_has_opened_is_closed(tmp_path: Path, fails: bool) -> None:
+    (tmp_path / "app.py").write_text(f"{UNWINDS}\n\nFAILS = {fails}\n")
+    timeout = "30s" if fails else "200ms"
+    ended = run(tmp_path, "serve", "app:app", "--bind", "127.0.0.1:0", "--lifespan-timeout", timeout)
+    assert ended.returncode == 2, ended
+    assert ended.stderr.count("closed the database") == 1, ended.stderr
+
+
+FORKS = """
+import os
+import time
+
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(600)
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": b"%d" % pid})
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_child_of_the_application(serve, tmp_path: Path, loop: str, number: int) -> None:
+    (tmp_path / "app.py").write_text(FORKS)
+    server = serve("app:app", "--loop", loop)
+    with server.connect() as client:
+        pid = int(client.ask("GET", "/").body)
+    try:
+        # More than once: the child may not have its own handlers yet.
+        assert until(lambda: not is_running(pid) or os.kill(pid, number))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+THREADED = """
+import asyncio
+
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    loop = asyncio.get_running_loop()
+
+    def put(event):
+        asyncio.run_coroutine_threadsafe(send(event), loop).result(20)
+
+    def answer():
+        put({"type": "http.response.start", "status": 200})
+        put({"type": "http.response.body", "body": b"from a thread"})
+
+    await receive()
+    end = asyncio.create_task(receive())
+    await loop.run_in_executor(None, answer)
+    assert (await end)["type"] == "http.disconnect"
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_another_thread_may_have_the_loop_send(serve, tmp_path: Path, loop: str) -> None:
+    (tmp_path / "app.py").write_text(THREADED)
+    server = serve("app:app", "--loop", loop, env={"PYTHONASYNCIODEBUG": "1"})
+    with server.connect() as client:
+        for _ in range(3):
+            assert client.ask("GET", "/").body == b"from a thread"
+    assert server.stop() == 0
+    assert "Traceback" not in server.errors
 
 
 def test_no_lifespan_where_it_is_off(serve, tmp_path: Path) -> None:
@@ -499,6 +597,16 @@ def test_a_root_path_is_at_the_beginning_of_the_path(serve, tmp_path: Path) -> N
     with server.connect() as client:
         for target in ("/a%20b?x", "/shop/a%20b?x"):
             assert client.ask("GET", target).text == "/shop /shop/a b /shop/a%20b"
+        # The same path, spelt otherwise.
+        assert client.ask("GET", "/s%68op/x").text == "/shop /shop/x /s%68op/x"
+
+
+def test_a_root_path_with_escapes_is_decoded(serve, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PATHS)
+    server = serve("app:app", "--root-path", "/my%20shop")
+    with server.connect() as client:
+        for target in ("/x", "/my%20shop/x"):
+            assert client.ask("GET", target).text == "/my shop /my shop/x /my%20shop/x"
 
 
 def test_the_application_s_processes_have_a_loop_each(supervise) -> None:

@@ -131,6 +131,14 @@ def test_root_path_becomes_script_name(serve, target: str, script: str, path: st
         assert (environ["SCRIPT_NAME"], environ["PATH_INFO"]) == (script, path)
 
 
+@pytest.mark.parametrize("target", ["/my%20shop/x", "/my%20s%68op/x"])
+def test_a_root_path_with_escapes_is_decoded(serve, target: str) -> None:
+    server = serve("any_path:app", "--app-dir", str(APPS), "--root-path", "/my%20shop")
+    with server.connect() as client:
+        environ = environ_of(client, "GET", target)
+        assert (environ["SCRIPT_NAME"], environ["PATH_INFO"]) == ("/my shop", "/x")
+
+
 def test_headers_become_http_variables(client: Client) -> None:
     environ = environ_of(
         client,

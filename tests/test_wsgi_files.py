@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from raw import Client
+from serving import Milepost
 
 
 def test_a_file_on_disk_is_sent_whole(client: Client, tmp_path: Path) -> None:
@@ -45,6 +46,22 @@ def test_a_file_from_its_position_is_sent(client: Client, tmp_path: Path) -> Non
     (tmp_path / "f").write_bytes(b"0123456789")
     assert client.ask("GET", f"/file?name={tmp_path}/f&from=7").body == b"789"
     assert client.ask("GET", f"/file?name={tmp_path}/f&from=99").body == b""
+
+
+@pytest.mark.parametrize("size", [100, 1_000_000])
+def test_a_part_of_a_file_is_sent_by_its_length(
+    client: Client, zoo: Milepost, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "f").write_bytes(bytes(2 * size))
+    reply = client.ask("GET", f"/file-part?name={tmp_path}/f&length={size}")
+    assert (reply.status, reply.body) == (200, bytes(size))
+    # PEP 3333 has files end there: nothing is wrong with the application.
+    assert client.ask("GET", "/hello").status == 200
+    assert "longer than its Content-Length" not in zoo.errors
+
+
+def test_what_was_written_last_is_sent(client: Client) -> None:
+    assert client.ask("GET", "/file-changed").body == b"new" * 1000
 
 
 def test_what_only_reads_is_read(client: Client) -> None:

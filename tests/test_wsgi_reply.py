@@ -10,7 +10,7 @@ import urllib.parse
 import pytest
 
 from raw import Client, CutShort, request
-from serving import Milepost
+from serving import Milepost, until
 
 TOKENS = itertools.count()
 
@@ -322,6 +322,14 @@ def test_close_is_called_once(zoo: Milepost, client: Client, method: str, path: 
     under = token()
     client.ask(method, f"{path}{'&' if '?' in path else '?'}token={under}")
     assert noted(zoo, under, "closed") == ["closed"]
+
+
+def test_a_fault_behind_a_client_that_has_gone_is_logged(zoo: Milepost) -> None:
+    with zoo.connect(receive_buffer_bytes=4096) as client:
+        client.send(request("GET", "/raises-behind-its-client"))
+        client.head()
+    zoo.exchanges += 1
+    assert until(lambda: "ValueError: a fault behind its client" in zoo.errors)
 
 
 def test_close_is_called_when_the_client_has_gone(zoo: Milepost) -> None:

@@ -47,6 +47,18 @@ def raises_midway(environ, start_response):
 
 
 @animal
+def raises_behind_its_client(environ, start_response):
+    """Writes until its client has gone, and then has a fault of its own."""
+    write = start_response("200 OK", [])
+    try:
+        while True:
+            write(bytes(1 << 16))
+    except OSError:
+        pass
+    raise ValueError("a fault behind its client")
+
+
+@animal
 def raises_in_close(environ, start_response):
     """Fails in close(), when all output is there."""
 

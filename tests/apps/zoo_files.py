@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 
 from zoo_base import NOTES, animal, pattern, query
 
@@ -21,6 +22,27 @@ def file(environ, start_response):
 def file_itself(environ, start_response):
     """A file that nothing wraps, read as it lies."""
     start_response("200 OK", [])
+    return environ["wsgi.file_wrapper"](open(query(environ, "name"), "rb"))
+
+
+@animal
+def file_changed(environ, start_response):
+    """A file that is read and written, whose last bytes are not on the disk yet."""
+    handle = tempfile.TemporaryFile()
+    for data in (b"old" * 1000, b"new" * 1000):
+        handle.seek(0)
+        handle.write(data)
+        handle.seek(0)
+        handle.read(10)
+    handle.seek(0)
+    start_response("200 OK", [])
+    return environ["wsgi.file_wrapper"](handle)
+
+
+@animal
+def file_part(environ, start_response):
+    """The first `length` bytes of a file, by its Content-Length."""
+    start_response("200 OK", [("Content-Length", query(environ, "length"))])
     return environ["wsgi.file_wrapper"](open(query(environ, "name"), "rb"))
 
 

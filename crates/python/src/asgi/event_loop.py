@@ -8,6 +8,7 @@ import concurrent.futures
 import contextvars
 import gc
 import importlib.util
+import os
 import selectors
 import signal
 import sys
@@ -34,7 +35,10 @@ def has_uvloop(is_asked_for):
 def new_loop(kind):
     """A new event loop, which is that of this thread."""
     # The supervisor handles a Ctrl-C; Python's own handler would end the loop.
-    signal.signal(signal.SIGINT, lambda *_: None)
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    before = signal.SIG_DFL if before is None else before
+    # A child that the application forks handles its own.
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGINT, before))
     if kind == "uvloop":
         import uvloop
 
@@ -135,6 +139,7 @@ def start(loop, applications, mode, timeout, watch):
             except Fault:
                 watch.end()
                 end = loop.time() + timeout
+                loop.run_until_complete(lifespan.unwind(timeout))
                 loop.run_until_complete(
                     shutdown(
                         lifespans,
@@ -272,7 +277,6 @@ class Lifespan:
             return
         if not self.task.done():
             place = innermost(self.task)
-            self.task.cancel()
             hint = '`lifespan_timeout` sets the time, and `lifespan = "off"` leaves the startup out'
             raise Fault(f"the startup of {self.name} took longer than {timeout:g} s, in {place}", hint)
         self.task = None
@@ -284,6 +288,12 @@ class Lifespan:
         if mode == "auto" and not self.has_asked:
             return
         raise Fault(f"the startup of {self.name} failed: {first_line(self.error)}", None, text_of(self.error))
+
+    async def unwind(self, timeout):
+        """Ends the task after a startup that has failed: what the application has opened by then is closed."""
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task}, timeout=timeout)
 
     async def run(self):
         version = {"version": "2.0" if self.is_double else "3.0", "spec_version": "2.0"}

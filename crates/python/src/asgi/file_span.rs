@@ -21,6 +21,10 @@ pub(super) fn read(event: &Bound<'_, PyDict>) -> PyResult<FileSpan> {
     let filelike = filelike
         .ok_or_else(|| PyValueError::new_err("`http.response.zerocopysend` has no `file`"))?;
     let file = duplicate(&filelike)?;
+    // What a file that can be written holds back is not on the disk yet.
+    if let Some(flush) = filelike.getattr_opt(intern!(filelike.py(), "flush"))? {
+        flush.call0()?;
+    }
     let about = file.metadata()?;
     if !about.is_file() {
         return Err(PyValueError::new_err(

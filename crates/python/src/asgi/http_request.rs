@@ -164,6 +164,11 @@ impl HttpRequest {
         self.is_gone
     }
 
+    /// Whether nothing that is sent reaches the client: one that has only ended its side takes its response.
+    pub(super) fn has_lost_client(&self) -> bool {
+        self.is_drained || self.dropped_since.is_some()
+    }
+
     /// What the exchange is called in the log.
     pub(super) fn name(&mut self) -> Option<ExchangeName> {
         let assignment = self.response.assignment();

@@ -163,7 +163,7 @@ impl Protocol {
         match (self, event) {
             (Self::Http(request), ApplicationEvent::Http(send)) => {
                 let raises = event_loop.config.http_spec == HttpSpec::V2_5;
-                if raises && request.is_gone() {
+                if raises && request.has_lost_client() {
                     return Err(NotTaken::Ended);
                 }
                 request

@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use server::exchange::{Ends, Exchange, HandshakeFacts, TRACEPARENT, TRACESTATE};
 use telemetry::TraceContext;
 
-use crate::wsgi::{hash, is_forwarding};
+use crate::wsgi::{decoded_path, hash, is_forwarding};
 
 /// Names of headers that are kept, at most 3/4 of the places.
 const NAMES_LEN_MAX: usize = 384;
@@ -37,8 +37,9 @@ pub(super) struct Scopes {
     asgi: Py<PyDict>,
     /// The application's own, of its lifespan; `None` where that is off.
     state: Option<Py<PyDict>>,
-    /// The prefix of all paths of the application.
+    /// The prefix of all paths of the application, decoded and as it is configured.
     script_name: String,
+    raw_script_name: String,
     /// Name of the header with the request's id, where one is configured.
     request_id_name: Option<Py<PyBytes>>,
     /// The server's end that the last request came to.
@@ -79,7 +80,8 @@ impl Scopes {
             base: base.unbind(),
             asgi: asgi.unbind(),
             state,
-            script_name: script_name.to_owned(),
+            script_name: String::from_utf8_lossy(&decoded_path(script_name)).into_owned(),
+            raw_script_name: script_name.to_owned(),
             request_id_name: request_id_header
                 .map(|name| PyBytes::new(py, name.as_bytes()).unbind()),
             last_server: None,
@@ -186,7 +188,6 @@ impl Scopes {
             }
         }
         let raw = exchange.path();
-        let before = missing_prefix(raw, &exchange.ends.prefix, &self.script_name);
         self.decoded.clear();
         if raw.contains(&b'%') {
             // Each `%` begins an escape: another one is refused, and what a rule makes has none.
@@ -195,16 +196,20 @@ impl Scopes {
             self.decoded.extend_from_slice(raw);
         }
         let path = String::from_utf8_lossy(&self.decoded);
-        match before.is_empty() {
-            true => {
-                scope.set_item(intern!(py, "path"), path)?;
-                scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, raw))?;
-            }
-            false => {
-                let raw = [before.as_bytes(), raw].concat();
-                scope.set_item(intern!(py, "path"), format!("{before}{path}"))?;
-                scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, &raw))?;
-            }
+        // What the path lacks of the one that the client asked for, which has `root_path` at its beginning: what a proxy
+        // took away, and the application's own prefix where it is not there.
+        let prefix = &exchange.ends.prefix;
+        let (own, raw_own) = match is_below(&self.decoded, &self.script_name) {
+            true => ("", ""),
+            false => (&*self.script_name, &*self.raw_script_name),
+        };
+        if prefix.is_empty() && own.is_empty() {
+            scope.set_item(intern!(py, "path"), path)?;
+            scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, raw))?;
+        } else {
+            let raw = [prefix.as_bytes(), raw_own.as_bytes(), raw].concat();
+            scope.set_item(intern!(py, "path"), format!("{prefix}{own}{path}"))?;
+            scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, &raw))?;
         }
         if let Some(query) = exchange.query().filter(|query| !query.is_empty()) {
             scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
@@ -345,20 +350,13 @@ fn authority<'a>(head: HeadView<'a>, ends: &'a Ends) -> Option<&'a [u8]> {
     }
 }
 
-/// What the path of a request lacks of the path that the client asked for, which has `root_path` at its beginning:
-/// what a proxy took away, and the application's own prefix where it is not there.
-fn missing_prefix(path: &[u8], proxy_prefix: &str, script_name: &str) -> String {
-    if script_name.is_empty() {
-        // Most servers have none. An empty string of Rust has the address 1, and glibc's memcmp of no bytes takes 80 ns
-        // for an address that is not mapped.
-        return proxy_prefix.to_owned();
-    }
-    let rest = path.strip_prefix(script_name.as_bytes());
-    let is_below = rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-    match is_below {
-        true => proxy_prefix.to_owned(),
-        false => format!("{proxy_prefix}{script_name}"),
-    }
+/// Whether a path has this prefix at its beginning.
+fn is_below(path: &[u8], prefix: &str) -> bool {
+    // Most servers have none. An empty string of Rust has the address 1, and glibc's memcmp of no bytes takes 80 ns for an
+    // address that is not mapped.
+    prefix.is_empty()
+        || (path.strip_prefix(prefix.as_bytes()))
+            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// A name that a client has sent.
@@ -453,19 +451,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_has_the_root_path_at_its_beginning() {
-        let check = |path: &str, proxy: &str, script: &str, expect: &str| {
-            let found = missing_prefix(path.as_bytes(), proxy, script);
-            assert_eq!(found, expect, "{path} {proxy} {script}");
+    fn a_prefix_ends_at_a_slash() {
+        let check = |path: &str, prefix: &str, expect| {
+            assert_eq!(is_below(path.as_bytes(), prefix), expect, "{path} {prefix}");
         };
-        check("/a", "", "", "");
-        check("/shop/a", "", "/shop", "");
-        check("/shop", "", "/shop", "");
-        check("/shopping", "", "/shop", "/shop");
-        check("/a", "", "/shop", "/shop");
-        check("/a", "/proxy", "", "/proxy");
-        check("/shop/a", "/proxy", "/shop", "/proxy");
-        check("/a", "/proxy", "/shop", "/proxy/shop");
+        check("/a", "", true);
+        check("/shop/a", "/shop", true);
+        check("/shop", "/shop", true);
+        check("/shopping", "/shop", false);
+        check("/a", "/shop", false);
     }
 
     #[test]

@@ -78,6 +78,8 @@ impl FileWrapper {
     /// A file that refuses to tell is none: reading it raises the error that the application knows.
     pub(crate) fn span(&self, py: Python<'_>) -> Option<FileSpan> {
         let plain = plain_file(self.filelike.bind(py)).ok().flatten()?;
+        // What a file that can be written holds back is not on the disk yet.
+        plain.call_method0("flush").ok()?;
         // The position that the application sees: a buffered reader has read ahead in its descriptor.
         let offset: u64 = plain.call_method0("tell").ok()?.extract().ok()?;
         let fd: RawFd = plain.call_method0("fileno").ok()?.extract().ok()?;
@@ -158,6 +160,8 @@ mod tests {
             span(c"f = tempfile.NamedTemporaryFile(); f.write(b'x' * 100); f.seek(0)"),
             Some((0, 100))
         );
+        // What was written within the buffer of a file that is read as well.
+        assert_eq!(span(c"f = tempfile.TemporaryFile(); f.write(b'old'); f.flush(); f.seek(0); f.read(2); f.seek(0); f.write(b'newer'); f.seek(0)"), Some((0, 5)));
         assert_eq!(span(c"t = tempfile.NamedTemporaryFile(); t.write(b'x' * 100); t.flush(); f = open(t.name, 'rb'); f.read(5)"), Some((5, 95)));
         assert_eq!(span(c"t = tempfile.NamedTemporaryFile(); t.write(b'x' * 9); t.flush(); f = open(t.name, 'rb', buffering=0)"), Some((0, 9)));
         assert_eq!(span(c"t = tempfile.NamedTemporaryFile(); g = gzip.open(t.name, 'wb'); g.write(b'x'); g.close(); f = gzip.open(t.name)"), None);

@@ -53,11 +53,21 @@ impl Wsgi {
     ) -> Self {
         Self {
             application,
-            script_name: root_path.trim_end_matches('/').into(),
+            script_name: decoded_path(root_path.trim_end_matches('/')),
             facts,
             gil: Arc::new(Gil::new(gil_is_on)),
             stack_sampler: StackSampler::default(),
         }
+    }
+}
+
+/// The bytes that a path of the configuration stands for.
+pub(crate) fn decoded_path(path: &str) -> Vec<u8> {
+    let mut decoded = Vec::new();
+    match http::target::decode(path.as_bytes(), &mut decoded) {
+        true => decoded,
+        // One with another `%` stands for itself.
+        false => path.into(),
     }
 }
 

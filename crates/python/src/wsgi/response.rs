@@ -153,9 +153,12 @@ fn pieces(call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) -> PyResult<()> {
 
 fn file(call: &Bound<'_, Call>, span: FileSpan) -> PyResult<()> {
     let mut borrowed = call.try_borrow_mut()?;
+    // PEP 3333 has an application say by its length where a file ends for the client.
+    let declared = borrowed.declared_length();
+    let bytes = declared.map_or(span.bytes, |declared| declared.min(span.bytes));
     borrowed.send(|writer| {
         let is_quick = writer.file_is_quick();
-        let give = || writer.file(span.file, span.offset, span.bytes, Amount::Whole);
+        let give = || writer.file(span.file, span.offset, bytes, Amount::Whole);
         match is_quick {
             true => give(),
             false => call.py().detach(give),

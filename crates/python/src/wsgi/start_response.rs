@@ -73,6 +73,13 @@ impl<'py> Caller<'py> {
         })
     }
 
+    /// Breaks the ring between the call and its `write`, which nothing else would: the collector does not look inside.
+    pub(super) fn discard(self) {
+        if let Ok(mut call) = self.call.try_borrow_mut() {
+            call.write = None;
+        }
+    }
+
     /// Whether nobody else holds any of it: ours and that of `start_response` and `write` are all.
     pub(super) fn is_ours_alone(&self) -> bool {
         let is_alone = |write: &Py<PyAny>| write.get_refcnt(self.call.py()) == 1;
@@ -196,6 +203,12 @@ impl Call {
     /// Whether nobody has said yet how long the body is, and it can still be said.
     pub(super) fn is_length_open(&self) -> bool {
         !self.is_open() && self.head.declared.content_length.is_none()
+    }
+
+    /// How long the application says that the body is, before any of it was given.
+    pub(super) fn declared_length(&self) -> Option<u64> {
+        let declared = self.head.declared.content_length;
+        declared.filter(|bytes| *bytes > 0 && !self.is_open())
     }
 
     /// Declares a length that the application left out.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use http::Version;
+use pyo3::exceptions::PyConnectionResetError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -55,6 +56,7 @@ pub(super) fn run(wsgi: &Wsgi, py: Python<'_>, worker: &mut Worker) -> PyResult<
             Some(assignment) => assignment,
             None => {
                 let Some((mut assignment, waited)) = turns.wait(py, || worker.next_wait()) else {
+                    state.caller.discard();
                     return Ok(());
                 };
                 assignment.exchange.record.phases.gil = waited;
@@ -229,7 +231,11 @@ impl<'py> RequestState<'py> {
                 Ok(())
             }
             // write() raises when the client is gone; that is no fault of the application.
-            Err(_) if taken == Taken::Gone => Ok(()),
+            Err(error)
+                if taken == Taken::Gone && error.is_instance_of::<PyConnectionResetError>(py) =>
+            {
+                Ok(())
+            }
             Err(error) => Err(Fault::App(trace::text(py, &error))),
         }
     }
@@ -241,11 +247,7 @@ impl<'py> RequestState<'py> {
         if !self.caller.is_ours_alone()
             && let Ok(caller) = Caller::new(py)
         {
-            let kept = std::mem::replace(&mut self.caller, caller);
-            // Breaks the ring between it and `write`.
-            if let Ok(mut call) = kept.call.try_borrow_mut() {
-                call.write = None;
-            }
+            std::mem::replace(&mut self.caller, caller).discard();
         }
         writer
     }

@@ -26,6 +26,17 @@ def fails(kind, part, *args, **named):
 }
 
 #[test]
+fn nothing_holds_a_call_that_is_discarded() {
+    Python::initialize();
+    Python::attach(|py| {
+        let caller = Caller::new(py).unwrap();
+        let call = caller.call.clone();
+        caller.discard();
+        assert_eq!(call.get_refcnt(), 1);
+    });
+}
+
+#[test]
 fn refuses_what_pep_3333_refuses() {
     run(c"
 fails(TypeError, 'start_response() missing 1 required positional argument')
