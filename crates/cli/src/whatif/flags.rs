@@ -538,11 +538,6 @@ mod tests {
         check("a --objective fast", "expected an objective");
         check("a --synthetic even", "`rate=` is missing");
         check("--synthetic even_rate=3", "`--synthetic`");
-        check(
-            "a --law fitted",
-            "hint: `--synthetic 'poisson rate=200 run=20ms'`",
-        );
-        check("--law poisson", "hint: `--synthetic");
         check("a --pools slow", "expected a pool");
         check("a --concurrency 9:2", "the smaller number first");
         check("a --concurrency-now 0", "a number from 1");
