@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use present::{Page, Table, counted, escaped, harmless, share, thousands};
+use present::{Page, Table, column_share, counted, escaped, harmless, thousands};
 use serde_json::{Value, json};
 
 use super::json::{number, string};
@@ -108,7 +108,7 @@ fn routes_table(waiting: &Waiting, len_max: usize) -> Table {
     let shown = || causing(waiting).take(len_max);
     let part = |route: &RouteWaiting| {
         let part = route.caused_ns / (waiting.waited_ns as f64).max(1.0);
-        share(part.min(1.0))
+        column_share(part.min(1.0))
     };
     let ms = |ns: f64| ms(ns / 1e9);
     let mut table = Table::default();
@@ -155,7 +155,7 @@ fn longest(waiting: &Waiting, out: &mut String) {
             rows.push([String::new(), share, id(&holder.request), name]);
         }
         if wait.others_len > 0 {
-            let others = format!("{} others", thousands(wait.others_len));
+            let others = counted(wait.others_len, "other");
             let share = ms(wait.others_ns / 1e9);
             rows.push([String::new(), share, String::new(), others]);
         }
@@ -300,7 +300,7 @@ fn page_longest(waiting: &Waiting) -> Table {
         });
         let others = (wait.others_len > 0).then(|| {
             let share = ms(wait.others_ns / 1e9);
-            format!("{share} ms for {} others", thousands(wait.others_len))
+            format!("{share} ms for {}", counted(wait.others_len, "other"))
         });
         holders.chain(others).collect::<Vec<_>>().join("<br>")
     };
