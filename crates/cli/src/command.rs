@@ -345,6 +345,22 @@ mod tests {
     }
 
     #[test]
+    fn no_line_of_a_help_text_is_broken_again() {
+        let all = command(Purpose::Run);
+        for command in all.get_subcommands().chain([&all]) {
+            let texts = [
+                command.get_long_about(),
+                command.get_after_help(),
+                command.get_after_long_help(),
+            ];
+            for text in texts.into_iter().flatten().map(ToString::to_string) {
+                let long = text.lines().find(|line| line.chars().count() > WIDTH_MAX);
+                assert_eq!(long, None, "{}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
     fn gives_flags_as_texts_under_their_keys() {
         check("serve a:b", &[("app", "a:b")]);
         check(

@@ -21,16 +21,17 @@ use crate::message::Message;
 const ABOUT: &str = "Predict queue times with other numbers of threads, pools, processes or rates";
 
 const LONG_ABOUT: &str = "\
-Say how many threads a server needs, from its access log. The simulation takes the arrivals and run
-times of the log, and runs them through the server's own queue and controller. Without further flags
-the command proposes a number of threads, and a pool for a page that holds the threads of others;
-for ASGI applications, what to do about pages that block the event loop, and a number of processes.
+Say how many threads a server needs, from its access log. The simulation takes the arrivals and
+run times of the log, and runs them through the server's own queue and controller. Without further
+flags the command proposes a number of threads, and a pool for a page that holds the threads of
+others; for ASGI applications, what to do about pages that block the event loop, and a number of
+processes.
 
-The logs must contain run times: milepost's default, json and naviserver formats, NaviServer's format
-with partial times, and what `--format` reads. The simulation first repeats the log itself. If the
-simulated queue times differ from the measured ones, the command refuses to predict anything else.
-Without LOG, or for `-`, the command reads standard input. With --live it needs no log: a running server
-holds its last requests of at most 24 hours.";
+The logs must contain run times: milepost's default, json and naviserver formats, NaviServer's
+format with partial times, and what `--format` reads. The simulation first repeats the log itself.
+If the simulated queue times differ from the measured ones, the command refuses to predict
+anything else. Without LOG, or for `-`, the command reads standard input. With --live it needs no
+log: a running server holds its last requests of at most 24 hours.";
 
 const EXAMPLES: &str = "\
 Examples:
