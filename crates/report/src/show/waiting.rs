@@ -302,7 +302,9 @@ fn page_longest(waiting: &Waiting) -> Table {
             let share = ms(wait.others_ns / 1e9);
             format!("{share} ms for {}", counted(wait.others_len, "other"))
         });
-        holders.chain(others).collect::<Vec<_>>().join("<br>")
+        let lines = holders.chain(others).collect::<Vec<_>>().join("<br>");
+        // Long paths are broken, or the table would be wider than the page.
+        format!("<div class=t>{lines}</div>")
     };
     let when = |wait: &Wait| time(wait.queued_ns, wait.utc_offset_secs);
     let mut table = Table::default();
