@@ -127,7 +127,8 @@ impl LoopProposal {
                 percentile.waits(&answer.queue)
             ));
             sentences.push(
-                "Try: `await asyncio.to_thread(...)` there, or a WSGI pool for it by `[[route]]`"
+                "Run that step in a thread: `await asyncio.to_thread(...)`, or, in FastAPI and Starlette, `def` \
+                 instead of `async def`."
                     .to_owned(),
             );
         }
