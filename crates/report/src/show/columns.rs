@@ -111,7 +111,7 @@ pub(super) fn groups(tally: &Tally, grouped: &Grouped<'_>, len_max: usize) -> Ta
     table
         .numbers("4xx", counts(|group| group.classes[4]))
         .on_page()
-        .numbers("not complete", counts(|group| group.incomplete_len))
+        .numbers("incomplete", counts(|group| group.incomplete_len))
         .on_page();
     table
 }
