@@ -25,14 +25,14 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Help texts are wrapped at the terminal's width, and never wider than this.
 const WIDTH_MAX: usize = 100;
 
-const ABOUT: &str = "An application server that knows where every millisecond of a request goes";
+const ABOUT: &str = "Application server that measures where each request spends its time";
 
 const EXAMPLES: &str = "\
 `milepost shop:app` is short for `milepost serve shop:app`.
 
 Examples:
   milepost serve shop:app
-  milepost serve shop:app --bind :8000 --threads 8:8 --static /static=./static --access-log -
+  milepost serve shop:app --bind :8000 --threads 8 --static /static=./static --access-log -
   milepost serve --static /=./public
   milepost check --config milepost.toml
   milepost reload --config milepost.toml

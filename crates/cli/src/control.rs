@@ -56,7 +56,7 @@ Exit code 0: it has ended. 1: no server runs there. 2: it could not be told.",
     },
     Verb {
         name: "reload",
-        about: "Have a running server take its configuration and code anew (SIGHUP)",
+        about: "Reload configuration and code of a running server (SIGHUP)",
         outcome: "\
 The new configuration and code start beside the old and take over when they are ready;
 no connection is lost. When they cannot start, the old ones go on and the reason is shown.
@@ -66,7 +66,7 @@ be told.",
     },
     Verb {
         name: REOPEN,
-        about: "Tell a running server to open its log files anew (SIGUSR1)",
+        about: "Reopen the log files of a running server (SIGUSR1)",
         outcome: "\
 A server without a control socket gets the signal instead.
 Exit code 0: the server was told. 1: no server runs there. 2: it could not be told.",
@@ -74,7 +74,7 @@ Exit code 0: the server was told. 1: no server runs there. 2: it could not be to
     },
     Verb {
         name: "upgrade",
-        about: "Have a running server go on as the program installed now (SIGUSR2)",
+        about: "Replace a running server by the installed version, without closing connections (SIGUSR2)",
         outcome: "\
 As `milepost reload`, with the server's program itself anew; it keeps its process id.
 Exit code 0: the new program serves. 1: it does not, and the old one goes on, or no server

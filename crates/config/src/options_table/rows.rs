@@ -362,7 +362,7 @@ settings! {
     /// /var/lib/milepost for root and for a server with `user`, `milepost` in XDG_DATA_HOME or ~/.local/share.
     acme_storage in Certificates { placeholder: "DIR", default: "auto" }
         = text("a folder, or `auto`", parse::acme::storage) => acme.storage;
-    /// Certificate chain in PEM: the server speaks TLS
+    /// Certificate chain (PEM); switches HTTPS on
     /// The file holds the server's own certificate first, and then those that certify it. With a certificate, TCP
     /// addresses speak TLS, except port 80; `tls=on` and `tls=off` in `bind` decide otherwise.
     tls_cert in Tls { placeholder: "FILE", is_daily: true }
