@@ -38,14 +38,19 @@ pub(super) fn args() -> [Arg; 4] {
     let pid = Arg::new("pid")
         .long("pid")
         .value_name("PID")
-        .help("Its process id");
+        .help("Process id of the server");
     [
-        file("control", "control", "Its control socket")
+        file("control", "control", "Control socket of the server")
             .conflicts_with_all(["config", "pid_file", "pid"]),
-        file("config", "config", "Its configuration file")
+        file("config", "config", "Configuration file of the server")
             .short('c')
             .conflicts_with("pid"),
-        file("pid_file", "pid-file", "File that holds its process id").conflicts_with("pid"),
+        file(
+            "pid_file",
+            "pid-file",
+            "File that holds the process id of the server",
+        )
+        .conflicts_with("pid"),
         pid,
     ]
 }
