@@ -345,7 +345,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
         return reshape(matches, threads);
     }
     if let Some(pool) = matches.get_one::<String>("pool") {
-        let message = Message::new("`--pool`", "how many threads is not said");
+        let message = Message::new("`--pool`", "no number of threads is given");
         let hint = format!("`--pool {pool} --threads MIN:MAX`");
         return Err(Failure::could_not(message.with_hint(hint)));
     }
@@ -364,7 +364,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
     let drivers = number("drivers", messages::DRIVERS_MAX);
     // Only without another fault: a number that could not be read is not missing.
     if processes.is_none() && drivers.is_none() && messages.is_empty() {
-        let message = Message::new("scale", "how many is not said");
+        let message = Message::new("scale", "no number is given");
         messages.push(message.with_hint(HOW_MANY));
     }
     if messages.is_empty() {
