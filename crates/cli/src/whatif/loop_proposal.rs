@@ -114,7 +114,7 @@ impl LoopProposal {
     pub(super) fn sentences(&self) -> Vec<String> {
         let Some(percentile) = self.percentile else {
             return vec![format!(
-                "{} are too few to say what anything else would do.",
+                "{} are too few to say what anything else would do. The table is a rough estimate.",
                 counted(self.requests, "request")
             )];
         };
