@@ -131,7 +131,7 @@ def test_a_report_names_what_blocks_the_loop_and_leaves_open_connections_apart(
 
     text = told(tmp_path, "report", str(server.log), "--html", "report.html").stdout
     assert text.startswith("GET /report blocks the event loop for 2"), text
-    assert "(`asyncio.to_thread`)" in text and "(blocked the loop)" in text
+    assert "`await asyncio.to_thread(...)`" in text and "(blocked the loop)" in text
     assert "close codes of WebSockets: " in text and "event stream" in text
     assert "worker" not in text and "free thread" not in text
     assert "WebSockets and event streams" in (tmp_path / "report.html").read_text()

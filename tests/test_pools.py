@@ -247,7 +247,7 @@ def test_a_pool_has_another_size_until_the_next_reload(pools: Callable[..., Supe
     assert bounds(server, "reports") == [(3, 5)] * 3
     assert bounds(server, "default") == [(2, 2)] * 3
     said = server.done("reload")
-    assert "; pool `reports` has as written 1 to 2 threads" in said
+    assert "; pool `reports` returns to its configured 1 to 2 threads" in said
     server.settled(2)
     assert bounds(server, "reports") == [(1, 2)] * 2
     assert who(server, "/reports/1") == "reports"

@@ -129,7 +129,8 @@ def test_a_slow_request_is_told_once_with_its_stack(tmp_path: Path, start: Calla
     told_of = [line for line in server.errors.splitlines() if ": slow: " in line]
     assert len(told_of) == 1, server.errors
     said = re.search(
-        r"GET /slow \[id \w+\]: slow: running for (\d+\.\d+) s \(receive .*, queue .*, cpu (.*) s\) on mp-",
+        r"GET /slow \[id \w+\]: slow: running for (\d+\.\d+) s \(receive .*, queue .*, cpu (.*) s\) "
+        r"on worker \d+\.\d+ \(mp-default-\d+\);",
         told_of[0],
     )
     # It only waits, looking now and then.

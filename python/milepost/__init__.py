@@ -1,4 +1,4 @@
-"""Milepost: an application server that knows where every millisecond of every request goes.
+"""Milepost: an application server that measures where each request spends its time.
 
 The server is started by the command `milepost`, by `python -m milepost` or by `milepost.serve`. What it
 tells an application stands in the `environ` of each request (`milepost.phases`, `milepost.request_id`,

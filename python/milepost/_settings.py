@@ -123,7 +123,7 @@ class Settings(TypedDict, total=False):
     acme_storage: Text
     """Folder for certificates, keys and accounts, or auto."""
     tls_cert: Text
-    """Certificate chain in PEM: the server speaks TLS."""
+    """Certificate chain (PEM); switches HTTPS on."""
     tls_key: Text
     """Private key of `tls_cert`, in PEM."""
     tls_key_password_file: Text

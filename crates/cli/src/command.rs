@@ -25,14 +25,14 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Help texts are wrapped at the terminal's width, and never wider than this.
 const WIDTH_MAX: usize = 100;
 
-const ABOUT: &str = "An application server that knows where every millisecond of a request goes";
+const ABOUT: &str = "Application server that measures where each request spends its time";
 
 const EXAMPLES: &str = "\
 `milepost shop:app` is short for `milepost serve shop:app`.
 
 Examples:
   milepost serve shop:app
-  milepost serve shop:app --bind :8000 --threads 8:8 --static /static=./static --access-log -
+  milepost serve shop:app --bind :8000 --threads 8 --static /static=./static --access-log -
   milepost serve --static /=./public
   milepost check --config milepost.toml
   milepost reload --config milepost.toml
@@ -342,6 +342,22 @@ mod tests {
     fn is_sound_for_both_purposes() {
         command(Purpose::Run).debug_assert();
         command(Purpose::Completions).debug_assert();
+    }
+
+    #[test]
+    fn no_line_of_a_help_text_is_broken_again() {
+        let all = command(Purpose::Run);
+        for command in all.get_subcommands().chain([&all]) {
+            let texts = [
+                command.get_long_about(),
+                command.get_after_help(),
+                command.get_after_long_help(),
+            ];
+            for text in texts.into_iter().flatten().map(ToString::to_string) {
+                let long = text.lines().find(|line| line.chars().count() > WIDTH_MAX);
+                assert_eq!(long, None, "{}", command.get_name());
+            }
+        }
     }
 
     #[test]

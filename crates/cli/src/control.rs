@@ -51,66 +51,83 @@ static VERBS: [Verb; 6] = [
         about: "Tell a running server to finish its requests and end (SIGTERM)",
         outcome: "\
 Returns when the server has ended: open requests have `drain_timeout` to do so.
-Exit code 0: it has ended. 1: no server runs there. 2: it could not be told.",
+Exit code 0: the server has ended. 1: no server runs. 2: the server could not be reached.",
         request: |_| Ok(Request::Stop),
     },
     Verb {
         name: "reload",
-        about: "Have a running server take its configuration and code anew (SIGHUP)",
+        about: "Reload configuration and code of a running server (SIGHUP)",
         outcome: "\
-The new configuration and code start beside the old and take over when they are ready;
-no connection is lost. When they cannot start, the old ones go on and the reason is shown.
-Exit code 0: the new ones serve. 1: they do not, or no server runs there. 2: it could not
-be told.",
+Processes with the new configuration and code start beside the old ones, and take over when
+they are ready; no connection is lost. If they cannot start, the old ones continue to serve, and
+the command shows the reason.
+Exit code 0: the new processes serve. 1: they do not, or no server runs. 2: the server could not
+be reached.",
         request: |_| Ok(Request::Reload),
     },
     Verb {
         name: REOPEN,
-        about: "Tell a running server to open its log files anew (SIGUSR1)",
+        about: "Reopen the log files of a running server (SIGUSR1)",
         outcome: "\
 A server without a control socket gets the signal instead.
-Exit code 0: the server was told. 1: no server runs there. 2: it could not be told.",
+Exit code 0: the server has the command. 1: no server runs. 2: the server could not be reached.",
         request: |_| Ok(Request::Reopen),
     },
     Verb {
         name: "upgrade",
-        about: "Have a running server go on as the program installed now (SIGUSR2)",
+        about: "Replace a running server by the installed version, without closing connections (SIGUSR2)",
         outcome: "\
-As `milepost reload`, with the server's program itself anew; it keeps its process id.
-Exit code 0: the new program serves. 1: it does not, and the old one goes on, or no server
-runs there. 2: it could not be told.",
+As `milepost reload`, and the supervisor runs the new program as well; it keeps its process id.
+Exit code 0: the new program serves. 1: it does not, and the old one continues, or no server
+runs. 2: the server could not be reached.",
         request: |_| Ok(Request::Upgrade),
     },
     Verb {
         name: "scale",
         about: "Change how many processes, drivers or pool threads a running server has",
         outcome: "\
-Until the next reload, which has the numbers of the configuration again; no connection is
-lost. Other drivers need a new generation, in which pools keep the sizes that they have.
-Exit code 0: so many serve. 1: they do not, or no server runs there. 2: it could not be told.",
+The change lasts until the next reload. No connection is lost. Another number of drivers needs new
+processes, in which pools keep the sizes that they have.
+Exit code 0: the server has the new numbers. 1: it has not, or no server runs. 2: the server could
+not be reached.",
         request: scale,
     },
     Verb {
         name: STATUS,
         about: "Show processes, drivers and connections of a running server",
         outcome: "\
-A process is named by its generation and place, a driver by its number behind that. PSS: memory
-of which each shared page counts in parts. WAITING: connections in the accept queue, of how many
-that may; for a pool: requests without a thread yet. THREADS: there now, of how few and how
-many. STATE: calm, saturated, or overloaded. EXPIRED: requests refused because they waited too
-long for a thread; REFUSED: because too many waited. BALANCED: connections given to a driver that
-had fewer. STALLED: connections accepted for a driver that was late.
-LOOP: the event loop of a process. INSIDE: requests in ASGI applications. SOCKETS: open
-WebSocket connections, of how many that may. LAG: how long something ready has waited for the
-loop at most, lately. BUSY: the share of the time in which its thread had a processor. SLOW: steps
-that blocked it for longer than slow_step. HELD: looks at which it left requests in the queue
-because it did not keep up. ANYIO, EXECUTOR: threads for functions that are not async, of how
-many, + calls that wait.
-RUNS FOR: requests that have run for longer than a second, of which --stack takes the ID or its
-beginning. The stack of a request in a pool thread is that of the thread; in an event loop, that
-of what the request awaits, or of what blocks the loop.
-Exit code 0: shown. 1: no server runs there, or the request has no stack: it has ended, or its
-process does not answer. 2: it could not be asked.",
+A process is named by its generation and place, a driver and a pool by a name behind that.
+
+Processes:
+  RESIDENT   memory, including what processes share
+  PSS        memory; what n processes share counts as 1/n in each
+Drivers:
+  WAITING    connections waiting to be accepted / maximum
+  BALANCED   connections given to a driver that had fewer
+  STALLED    connections accepted for a driver that was late
+Pools:
+  THREADS    threads now, and minimum:maximum
+  WAITING    requests waiting for a thread
+  STATE      calm, saturated or overloaded
+  REFUSED    requests refused because too many waited
+  EXPIRED    requests refused because they waited too long
+Event loops:
+  INSIDE     requests in ASGI applications
+  SOCKETS    open WebSocket connections / maximum
+  LAG        longest recent wait of something ready for the loop
+  BUSY       share of the time in which the loop had a processor
+  SLOW       steps that blocked the loop for longer than slow_step
+  HELD       times that the loop was too busy to take requests from the queue
+  ANYIO      threads for functions that are not async / maximum, + calls that wait
+  EXECUTOR   threads of the loop's default executor / maximum, + calls that wait
+Requests that have run for longer than a second:
+  RUNS FOR   time since a thread or the event loop began the request
+  ID         for --stack; its first characters suffice
+
+The stack of a request in a pool is that of its thread; in an event loop, that of what the request
+awaits, or of what blocks the loop.
+Exit code 0: shown. 1: no server runs, or the request has no stack: it has ended, or its process
+does not answer. 2: the server could not be reached.",
         request: status,
     },
 ];
@@ -328,7 +345,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
         return reshape(matches, threads);
     }
     if let Some(pool) = matches.get_one::<String>("pool") {
-        let message = Message::new("`--pool`", "how many threads is not said");
+        let message = Message::new("`--pool`", "no number of threads is given");
         let hint = format!("`--pool {pool} --threads MIN:MAX`");
         return Err(Failure::could_not(message.with_hint(hint)));
     }
@@ -347,7 +364,7 @@ fn scale(matches: &ArgMatches) -> Result<Request, Failure> {
     let drivers = number("drivers", messages::DRIVERS_MAX);
     // Only without another fault: a number that could not be read is not missing.
     if processes.is_none() && drivers.is_none() && messages.is_empty() {
-        let message = Message::new("scale", "how many is not said");
+        let message = Message::new("scale", "no number is given");
         messages.push(message.with_hint(HOW_MANY));
     }
     if messages.is_empty() {

@@ -217,6 +217,13 @@ fn gunicorn_flags() -> Result<Vec<FlagText>, Message> {
     }
 }
 
+/// Where a path starts that could not be found as it was meant.
+fn start_of(file: &Path) -> Option<String> {
+    let folder = std::env::current_dir().ok()?;
+    file.is_relative()
+        .then(|| format!("relative paths start at `{}`", folder.display()))
+}
+
 fn toml(file: &Path) -> Result<TomlText, Message> {
     let name = file.display().to_string();
     let bytes = fs::read(file).map_err(|error| {
@@ -224,7 +231,7 @@ fn toml(file: &Path) -> Result<TomlText, Message> {
             &name,
             format!("the configuration file cannot be read: {}", cause(&error)),
         );
-        message.with_hint("`--config` (MILEPOST_CONFIG) names it")
+        message.with_hint_maybe(start_of(file))
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()]

@@ -4,7 +4,7 @@
 
 use clap::{Arg, ArgMatches, Command};
 use config::nearest;
-use config::options_table::{Setting, SettingGroup};
+use config::options_table::{Setting, SettingGroup, TableKey};
 
 use crate::command::{self, Purpose};
 use crate::message::{self, Message};
@@ -84,6 +84,7 @@ fn entry(setting: &Setting) -> String {
     if !setting.doc.is_empty() {
         text.push_str(&wrapped(setting.doc, INDENT));
     }
+    text.push_str(&table_keys(setting));
     if !setting.default.is_empty() {
         text.push_str(&wrapped(&format!("Default: {}", setting.default), INDENT));
     }
@@ -94,6 +95,26 @@ fn entry(setting: &Setting) -> String {
         }
     }
     text
+}
+
+/// The keys of a table, each on lines of its own, with their meanings side by side.
+fn table_keys(setting: &Setting) -> String {
+    let keys = setting.table_keys.iter();
+    let wide = keys.clone().map(|key| key.name.len()).max().unwrap_or(0);
+    let indent = " ".repeat(INDENT.len() + 2 + wide + 2);
+    let line = |key: &TableKey| {
+        let default = match key.default {
+            "" => String::new(),
+            default => format!(" [default: {default}]"),
+        };
+        let meaning = wrapped(&format!("{}{default}", key.meaning), &indent);
+        format!("{INDENT}  {:<wide$}  {}", key.name, meaning.trim_start())
+    };
+    let lines: String = keys.map(line).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!("{INDENT}Keys:\n{lines}"),
+    }
 }
 
 /// Lines of at most [`WIDTH`] columns, each behind `indent` and with its end.

@@ -133,6 +133,7 @@ fn entry(page: &mut String, setting: &Setting) {
     if let Some(example) = setting.example() {
         let _ = writeln!(page, "```toml\n{example}\n```\n");
     }
+    table_keys(page, setting);
     if !setting.in_flags() {
         let _ = writeln!(page, "- TOML: {}", setting.toml_form());
         return;
@@ -154,6 +155,23 @@ fn entry(page: &mut String, setting: &Setting) {
     if !setting.default.is_empty() {
         let _ = writeln!(page, "- default: `{}`", setting.default);
     }
+}
+
+/// The keys of a table, one a row.
+fn table_keys(page: &mut String, setting: &Setting) {
+    if setting.table_keys.is_empty() {
+        return;
+    }
+    page.push_str("| key | default | meaning |\n|---|---|---|\n");
+    for key in setting.table_keys {
+        let default = match key.default {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "| `{}` | {default} | {} |", key.name, key.meaning);
+    }
+    page.push('\n');
 }
 
 fn flags(setting: &Setting) -> String {

@@ -251,6 +251,9 @@ fn expected_by(command: &Command, flag: &str) -> Option<String> {
     let arg = command
         .get_arguments()
         .find(|arg| arg.get_long() == Some(name))?;
+    if name == "pid" {
+        return Some("the process id of a server".to_owned());
+    }
     let value = arg.get_value_names()?.first()?;
     Some(format!("{value}: {}", arg.get_help()?))
 }

@@ -303,7 +303,7 @@ fn says_what_is_wrong_with_the_file_itself() {
         2,
         &[
             "milepost: missing.toml: the configuration file cannot be read: no such file or directory",
-            "hint: `--config` (MILEPOST_CONFIG) names it",
+            &format!("hint: relative paths start at `{}`", place.folder.path().display()),
         ],
     );
     fs::write(

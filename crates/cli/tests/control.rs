@@ -261,7 +261,7 @@ fn says_what_is_wrong_with_its_flags() {
         ),
         (
             "scale -c m.toml",
-            "milepost: scale: how many is not said\nhint: `--processes N`, `--drivers N`, or both; or \
+            "milepost: scale: no number is given\nhint: `--processes N`, `--drivers N`, or both; or \
              `--pool NAME --threads MIN:MAX`\n",
         ),
         (
@@ -271,7 +271,7 @@ fn says_what_is_wrong_with_its_flags() {
         ),
         (
             "scale --pool slow",
-            "milepost: `--pool`: how many threads is not said\nhint: `--pool slow --threads MIN:MAX`\n",
+            "milepost: `--pool`: no number of threads is given\nhint: `--pool slow --threads MIN:MAX`\n",
         ),
         (
             "scale --threads many",
@@ -303,7 +303,8 @@ fn says_what_is_wrong_with_its_flags() {
         check(&place.run(words), 2, "", talk);
     }
     for pid in ["0", "-1", "me", "4294967296"] {
-        let talk = format!("milepost: `--pid`: expected a process id, found `{pid}`\n");
+        let talk =
+            format!("milepost: `--pid`: expected the process id of a server, found `{pid}`\n");
         check(&place.run(&format!("stop --pid={pid}")), 2, "", &talk);
     }
 }
@@ -327,9 +328,12 @@ fn finds_a_server_whose_configuration_has_become_bad() {
     let (said, _) = place.run_with("stop -c m.toml", &mut control, &Outcome::Done(None));
     check(&said, 0, "", "");
     drop(control);
-    let talk = "milepost: m.toml: the configuration file cannot be read: no such file or directory\n\
-                hint: `--config` (MILEPOST_CONFIG) names it\n";
-    check(&place.run("stop -c m.toml"), 2, "", talk);
+    let talk = format!(
+        "milepost: m.toml: the configuration file cannot be read: no such file or directory\n\
+         hint: relative paths start at `{}`\n",
+        place.path("m.toml").parent().unwrap().display()
+    );
+    check(&place.run("stop -c m.toml"), 2, "", &talk);
 }
 
 #[test]

@@ -152,8 +152,9 @@ fn goes_on_when_one_log_cannot_be_read() {
 #[test]
 fn writes_the_page() {
     let place = Place::new();
-    let (code, data, _) = place.run(&["a.log", "--html", "page.html"]);
+    let (code, data, talk) = place.run(&["a.log", "--html", "page.html"]);
     assert!(data.contains("3 requests"));
+    assert!(talk.ends_with("milepost: wrote page.html\n"), "{talk}");
     let page = fs::read_to_string(place.folder.path().join("page.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("<title>a.log</title>"));
     let (_, printed, _) = place.run(&["a.log", "--html", "-"]);

@@ -8,11 +8,13 @@ mod kind;
 mod macros;
 mod migration_hints;
 mod rows;
+mod table_keys;
 
 pub use migration_hints::{ForeignValue, Spelling, foreign_flags, known_flag, migration_hint};
 pub(crate) use migration_hints::{Replacement, Target, flag_of, replacement};
 pub(crate) use rows::COMPRESS_TYPES;
 pub use rows::SETTINGS;
+pub use table_keys::TableKey;
 
 pub(super) use kind::{ListForm, SettingKind, TextForm};
 
@@ -54,6 +56,8 @@ pub struct Setting {
     pub help: &'static str,
     /// What one should know before changing it, in full sentences; may be empty.
     pub doc: &'static str,
+    /// Keys of a table that has many; empty where `doc` says it.
+    pub table_keys: &'static [TableKey],
     /// How its text is understood.
     pub(super) kind: SettingKind,
 }

@@ -117,7 +117,7 @@ causes! {
     ExpectUnknown 417 "expectation other than 100-continue",
 
     // The body.
-    BodyTooLarge 413 "body over its bound",
+    BodyTooLarge 413 "body larger than `body_bytes_max`",
     ChunkSize 400 "chunk size is not 1 to 16 hexadecimal digits",
     ChunkLineTooLong 400 "size line of a chunk over its bound",
     ChunkExtensionForm 400 "malformed extension, or anything else, after a chunk size",

@@ -15,7 +15,8 @@ mod time;
 
 pub use chart::{Axis, BAD, Bar, Chart, Line, Look, Mark, Scale};
 pub use number::{
-    NONE, bytes, counted, digits, duration, fitted, number, percent, progress, share, thousands,
+    NONE, bytes, column_share, counted, digits, duration, fitted, number, percent, progress, share,
+    thousands,
 };
 pub use page::Page;
 pub use table::{Table, facts};

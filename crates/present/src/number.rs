@@ -96,6 +96,14 @@ pub fn share(value: f64) -> String {
     }
 }
 
+/// A share in a column of shares, where none needs more than one place: `< 0.1 %` for less than the place can show.
+pub fn column_share(value: f64) -> String {
+    match value.is_finite() && value > 0.0 && value < 0.000_5 {
+        true => "< 0.1 %".to_owned(),
+        false => share(value),
+    }
+}
+
 /// `[########........]  50 %`, of a share from 0 to 1.
 pub fn progress(done: f64) -> String {
     let done = done.clamp(0.0, 1.0);
@@ -202,6 +210,10 @@ mod tests {
             (share(0.000_012), "0.0012 %"),
             (share(1e-12), "< 0.000001 %"),
             (share(1.0), "100.0 %"),
+            (column_share(0.000_000_2), "< 0.1 %"),
+            (column_share(0.000_5), "0.1 %"),
+            (column_share(0.0), "0 %"),
+            (column_share(f64::NAN), NONE),
             (progress(0.5), "[########........]  50 %"),
         ] {
             assert_eq!(text, expect);

@@ -59,8 +59,8 @@ fn blocking(event_loops: &EventLoops, requests_len: u64) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{} blocks the event loop for {} in one step, and {} waited up to {} for it. Run that step in a thread \
-         (`asyncio.to_thread`), or the page in a WSGI pool (`[[route]]`)",
+        "{} blocks the event loop for {} in one step, and {} waited up to {} for it. Run that step in a thread: \
+         `await asyncio.to_thread(...)`, or, in FastAPI and Starlette, `def` instead of `async def`",
         page.name,
         duration(secs(page.long_mean())),
         counted(page.blocked_len, "request"),
@@ -346,7 +346,8 @@ mod tests {
             assert_eq!(blocking(&found, len).as_deref(), expect);
         };
         let expect = "GET /report blocks the event loop for 1.2 s in one step, and 37 requests waited up to 800 ms for \
-                      it. Run that step in a thread (`asyncio.to_thread`), or the page in a WSGI pool (`[[route]]`)";
+                      it. Run that step in a thread: `await asyncio.to_thread(...)`, or, in FastAPI and Starlette, `def` \
+                      instead of `async def`";
         check(37, 3_700, Some(expect));
         check(37, 3_701, None);
         check(2, 10, None);

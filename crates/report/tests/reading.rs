@@ -103,7 +103,7 @@ fn says_whose_runs_the_six_requests_waited_for() {
     for part in [
         sentence,
         "<tr><td>GET /*</td><td class=n>1,156</td><td class=n>100.0 %</td><td class=n>3</td>",
-        "<td>122.1 ms for GET /2 0000000000000002  (freed the worker)<br>122.1 ms for GET /3 ",
+        "<td><div class=t>122.1 ms for GET /2 0000000000000002  (freed the thread)<br>122.1 ms for GET /3 ",
     ] {
         assert!(page.contains(part), "{part:?} in\n{page}");
     }
@@ -112,7 +112,7 @@ fn says_whose_runs_the_six_requests_waited_for() {
 #[test]
 fn says_what_a_log_does_not_say_of_its_waits() {
     let (tally, _) = tally_of(&[&data("queued.log")], &plan());
-    assert!(table(&tally).contains("the lines do not name workers (`worker=`)"));
+    assert!(table(&tally).contains("the lines do not name them (`worker=`)"));
     let expect = serde_json::json!({ "missing": "workers" });
     assert_eq!(parsed(&tally)["waiting"], expect);
     // Where none waited, nothing is said.
@@ -126,7 +126,7 @@ fn says_what_a_log_does_not_say_of_its_waits() {
         .collect();
     fs::write(&file, quick).unwrap();
     let (tally, _) = tally_of(&[&file], &plan());
-    assert!(!table(&tally).contains("worker") && !page(&tally, "log").contains("Who held whom"));
+    assert!(!table(&tally).contains("worker") && !page(&tally, "log").contains("made others wait"));
 }
 
 #[test]

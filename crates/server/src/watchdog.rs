@@ -40,7 +40,7 @@ pub(crate) struct WorkerSlot {
     pool: u16,
     /// What the kernel calls the thread.
     thread: Thread,
-    /// Its name.
+    /// What the worker is called in messages.
     name: String,
     /// Begin of the exchange that it runs; 0 between two exchanges.
     began: AtomicU64,
@@ -327,7 +327,7 @@ impl WorkerSlot {
         self.thread
     }
 
-    /// Its thread's name.
+    /// What the worker is called in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

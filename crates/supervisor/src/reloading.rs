@@ -41,7 +41,9 @@ impl Supervisor<'_> {
             PlanAction::Discard(id) => self.discard(id),
             PlanAction::KeepServing => {
                 self.tell_ready();
-                say("reload: the new generation could not start: the old one goes on serving");
+                say(
+                    "reload: the new generation could not start: the old processes continue to serve",
+                );
             }
             PlanAction::Refuse { clients, failure } => self.refuse(clients, failure),
             PlanAction::StartProbe(client) => self.start_probe(client),
@@ -72,7 +74,7 @@ impl Supervisor<'_> {
                 if let Some(first) = failures.first() {
                     self.note_failure(first.clone());
                 }
-                say("reload: the configuration has faults: the old generation goes on serving");
+                say("reload: the configuration has faults: the old processes continue to serve");
                 if !request.clients.is_empty() {
                     self.refuse(request.clients, joined(&failures));
                 }

@@ -107,7 +107,7 @@ impl Generation {
             let threads = (is.threads_min, is.threads_max);
             let how = match self.reshaped().any(|pool| pool.name == was.name) {
                 true => "keeps",
-                false => "has as written",
+                false => "returns to its configured",
             };
             Some(format!("; pool `{}` {how} {}", is.name, said(threads)))
         });

@@ -14,6 +14,7 @@ mod outcome;
 pub mod prediction;
 pub mod recorded;
 mod setting;
+mod spans;
 
 pub use arrival::{Arrival, Lifetime, LoopSteps};
 pub use engine::{Ending, Policy, Trace, simulate, simulate_traced};
@@ -23,3 +24,4 @@ pub use fleet::{
 pub use laws::{ArrivalProcess, LawArrivals, Laws, Rate, Route, Service};
 pub use outcome::{Moment, Outcome, PoolOutcome};
 pub use setting::{Concurrency, Lock, LoopPlan, Pause, PoolPlan, RunsOn, Setting, Sharing};
+pub use spans::Spans;

@@ -1,12 +1,8 @@
 //! What came out of a simulation.
 
-use hdrhistogram::Histogram;
 use telemetry::Nanos;
 
-/// Significant digits of histograms.
-const DIGITS: u8 = 3;
-/// A week, for histograms: what takes longer counts as this.
-const WAIT_MAX_NS: u64 = 7 * 86_400 * 1_000_000_000;
+use crate::Spans;
 
 /// What came out.
 #[derive(Clone, Debug)]
@@ -22,10 +18,10 @@ pub struct Outcome {
 /// What came out of one pool.
 #[derive(Clone, Debug)]
 pub struct PoolOutcome {
-    /// Waits of those that ran, nanoseconds, to three digits.
-    pub queue: Histogram<u64>,
+    /// Waits of those that ran, nanoseconds.
+    pub queue: Spans,
     /// From arrival to end of those that ran, likewise.
-    pub total: Histogram<u64>,
+    pub total: Spans,
     /// Requests that arrived.
     pub arrived: u64,
     /// Requests that were refused on arrival.
@@ -52,8 +48,8 @@ impl PoolOutcome {
     /// Nothing has come out yet.
     pub(crate) fn new() -> PoolOutcome {
         PoolOutcome {
-            queue: histogram(),
-            total: histogram(),
+            queue: Spans::new(),
+            total: Spans::new(),
             arrived: 0,
             refused: 0,
             expired: 0,
@@ -76,11 +72,6 @@ impl PoolOutcome {
     pub fn goodput(&self) -> f64 {
         share(self.good as f64, self.arrived as f64)
     }
-}
-
-/// Nothing of times up to a week.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, WAIT_MAX_NS, DIGITS).expect("the bounds are in its bounds")
 }
 
 /// 0 of 0 is 0: what never was is no good either.

@@ -183,7 +183,8 @@ fn event_loop(sample: &LiveSample, minute: &Activity) -> Option<String> {
     };
     (lag_secs >= LAG_SECS_MIN || minute.slow_steps >= LEN_MIN).then(|| {
         format!(
-            "An event loop is late by up to {}.{steps} Run long steps in a thread (`asyncio.to_thread`) or in a pool.",
+            "An event loop is late by up to {}.{steps} Run long steps in a thread: `await asyncio.to_thread(...)`, or, in \
+             FastAPI and Starlette, `def` instead of `async def`.",
             duration(lag_secs)
         )
     })

@@ -58,7 +58,7 @@ Faults are reported with file and line.
 `--replay FILE` sends the requests of an access log to the target at the log's own pace, or `--replay-speed` times as fast: any form that `milepost report` reads, plain or compressed by gzip or zstd; templates need `--replay-format`. A request is due at the time of its beginning, which the logs of Milepost and NaviServer have, and otherwise at the time of its answer. Lines without a request, and requests that cannot be sent (CONNECT, or no path), are left out and counted on standard error. A log has neither headers nor bodies: `--header` and `--body` take their place.
 
 ## Searching
-`--search 'p99 < 20ms'` makes one run after another, each of `--duration`: the rate is doubled until the condition fails, then the gap is halved. The output has every try, and the knee at the end. A search ends when the generator is the limit, and says so.
+`--search 'p99 < 20ms'` makes one run after another, each of `--duration`: the rate is doubled until the condition fails, then the gap is halved. The output has every try, and at the end the highest rate that the server can keep. A search ends when the generator is the limit, and says so.
 
 ## Examples
 "#;

@@ -38,14 +38,19 @@ pub(super) fn args() -> [Arg; 4] {
     let pid = Arg::new("pid")
         .long("pid")
         .value_name("PID")
-        .help("Its process id");
+        .help("Process id of the server");
     [
-        file("control", "control", "Its control socket")
+        file("control", "control", "Control socket of the server")
             .conflicts_with_all(["config", "pid_file", "pid"]),
-        file("config", "config", "Its configuration file")
+        file("config", "config", "Configuration file of the server")
             .short('c')
             .conflicts_with("pid"),
-        file("pid_file", "pid-file", "File that holds its process id").conflicts_with("pid"),
+        file(
+            "pid_file",
+            "pid-file",
+            "File that holds the process id of the server",
+        )
+        .conflicts_with("pid"),
         pid,
     ]
 }
@@ -65,7 +70,7 @@ pub(super) fn find(matches: &ArgMatches) -> Result<Found, Failure> {
         return match pid {
             Some(pid) => Ok(of_process(pid, &who, entries())),
             None => {
-                let cause = format!("expected a process id, found `{text}`");
+                let cause = format!("expected the process id of a server, found `{text}`");
                 Err(Failure::could_not(Message::new("`--pid`", cause)))
             }
         };
@@ -200,7 +205,7 @@ fn the_only_one(living: &[Entry], arguments: fn(u32) -> String) -> Result<Found,
             Err(Failure::no(message.with_hint(hint)))
         }
         several => {
-            let text = format!("{} servers run; which one is not said", several.len());
+            let text = format!("{} servers are running: choose one", several.len());
             let lines = several.iter().map(|one| listed(one, &arguments(one.pid)));
             let listed: String = lines.collect();
             let message = Message::from_text(text).with_detail(listed);
@@ -276,7 +281,7 @@ mod tests {
         let several = the_only_one(&[one, other], typed).unwrap_err();
         assert_eq!(several.code, crate::COULD_NOT);
         let expect = "         7  /run/milepost/pid-7.sock (shop:app --bind :8000)\n        12  /etc/shop.toml\n\
-                      milepost: 2 servers run; which one is not said\nhint: `--pid PID` names one\n";
+                      milepost: 2 servers are running: choose one\nhint: `--pid PID` names one\n";
         assert_eq!(several.messages[0].text(), expect);
     }
 

@@ -33,11 +33,9 @@ const HEAD: &str = "\
 pub(crate) fn command() -> Command {
     Command::new("init")
         .about("Write a configuration file and a systemd unit for the application in this folder")
-        .arg(
-            Arg::new("app")
-                .value_name("APP")
-                .help("Application, as MODULE:ATTRIBUTE [default: what the folder holds]"),
-        )
+        .arg(Arg::new("app").value_name("APP").help(
+            "Application, as MODULE:ATTRIBUTE [default: the application found in this folder]",
+        ))
 }
 
 /// 0: both files are written. 1: one of them is there already, or no application was found. 2: could not write.

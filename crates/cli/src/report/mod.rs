@@ -98,13 +98,19 @@ fn write_page(options: &Options, text: &str, page: impl Fn() -> String) -> bool 
         Some(Page::Stdout) => message::data(&page()),
         _ => message::data(text),
     }
-    if let Some(Page::File(path)) = &options.page
-        && let Err(error) = fs::write(path, page())
-    {
-        Message::new(&format!("`{}`", path.display()), error).say();
-        return false;
+    let Some(Page::File(path)) = &options.page else {
+        return true;
+    };
+    match fs::write(path, page()) {
+        Ok(()) => {
+            Message::from_text(format!("wrote {}", path.display())).say();
+            true
+        }
+        Err(error) => {
+            Message::new(&format!("`{}`", path.display()), error).say();
+            false
+        }
     }
-    true
 }
 
 /// Prints the doubts about the reading, then the report.

@@ -2,7 +2,7 @@
 //!
 //! Takes the history, gives an [`Overview`]: lines, series for sparklines, and listings. Knows no terminal and no clock.
 
-use present::{NONE, bytes, counted, digits, duration, harmless, share, thousands};
+use present::{NONE, bytes, column_share, counted, digits, duration, harmless, thousands};
 use supervisor::control::status::{DriverStatus, PoolStatus, ProcessStatus, State};
 use telemetry::{Nanos, PerPhase};
 
@@ -264,7 +264,7 @@ fn phases(history: &History) -> Vec<PhaseLine> {
             p50: time(|one| one.p50),
             p99: time(|one| one.p99),
             share: figures.map_or(NONE.to_owned(), |one| {
-                share(one.sum.0 as f64 / total as f64)
+                column_share(one.sum.0 as f64 / total as f64)
             }),
             p99_series: history
                 .intervals()
@@ -301,7 +301,7 @@ fn routes(history: &History) -> Listing {
             .add(time(one.p50), one.p50.as_secs_f64())
             .add(time(one.p95), one.p95.as_secs_f64())
             .add(time(one.p99), one.p99.as_secs_f64())
-            .add(share(part), part)
+            .add(column_share(part), part)
             .count(one.failed);
         row.is_alarming = one.failed > 0;
         row
@@ -401,7 +401,7 @@ impl Comparison<'_> {
             .maybe(refused, rate)
             .maybe(
                 pool.gil_share_permille.map(|part| part as f64 / 1_000.0),
-                share,
+                column_share,
             );
         row.is_alarming = pool.pressure == "overloaded" || refused.is_some_and(|rate| rate > 0.0);
         row
@@ -474,7 +474,7 @@ impl Comparison<'_> {
                 )
                 .maybe(
                     own_loop.map(|one| one.busy_permille as f64 / 1_000.0),
-                    share,
+                    column_share,
                 )
                 .maybe(own_loop.map(|one| one.inside as f64), |count| {
                     thousands(count as u64)

@@ -21,16 +21,17 @@ use crate::message::Message;
 const ABOUT: &str = "Predict queue times with other numbers of threads, pools, processes or rates";
 
 const LONG_ABOUT: &str = "\
-Say how many threads a server needs, from its access log. The simulation takes the arrivals and run
-times of the log, and runs them through the server's own queue and controller. Without further flags
-the command proposes a number of threads, and a pool for a page that holds the threads of others;
-for ASGI applications, what to do about pages that block the event loop, and a number of processes.
+Say how many threads a server needs, from its access log. The simulation takes the arrivals and
+run times of the log, and runs them through the server's own queue and controller. Without further
+flags the command proposes a number of threads, and a pool for a page that holds the threads of
+others; for ASGI applications, what to do about pages that block the event loop, and a number of
+processes.
 
-The logs must contain run times: milepost's default, json and naviserver formats, NaviServer's format
-with partial times, and what `--format` reads. The simulation first repeats the log itself. If the
-simulated queue times differ from the measured ones, the command refuses to predict anything else.
-Without LOG, or for `-`, the command reads standard input. With --live it needs no log: a running server
-holds its last requests of at most 24 hours.";
+The logs must contain run times: milepost's default, json and naviserver formats, NaviServer's
+format with partial times, and what `--format` reads. The simulation first repeats the log itself.
+If the simulated queue times differ from the measured ones, the command refuses to predict
+anything else. Without LOG, or for `-`, the command reads standard input. With --live it needs no
+log: a running server holds its last requests of at most 24 hours.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +59,7 @@ concurrency LIST Requests inside the event loop of each process, as asgi_concurr
 to-thread PATH+ Path whose steps on the event loop run in threads instead: '/report*'; repeatable
 pools POOL+ Separate pool for some paths: 'slow=1:2 /reports/*'; repeatable
 rate LIST Factors of the log's request rate: x1.5,x2; the time between requests becomes shorter
-controller LIST Whether the controller sizes pools and refuses requests under overload: on,off [default: on]
+controller LIST Automatic pool size and overload control: on,off [default: on]
 objective TEXT+ Find the fewest threads for: 'p99 queue < 20ms', 'p95 total < 1s', 'refused < 0.1%'; repeatable
 # The server
 threads-now THREADS Threads of each process while the log was written [default: from the log, else the most requests running at once]
@@ -68,7 +69,7 @@ queue-timeout DURATION Maximum queue time before a request is refused [default: 
 overload-timeout DURATION Maximum queue time while a pool is overloaded [default: auto, 1s or three median run times]
 queue-len-max N Maximum number of requests in the queue [default: 1024]
 queue-reserve THREADS[:PLACES] Threads and queue places of the busiest pool reserved for health checks; the simulation leaves them empty [default: 0]
-# Fleets
+# Several servers behind a proxy
 servers LIST Numbers of servers behind a proxy: 2,4,8; simulates them instead of one server
 slots N Requests that each server runs at once [default: the threads of the log]
 balance LIST Rules that pick a server, as the setting `balance`; `central` is one queue that knows all [default: each]

@@ -114,7 +114,7 @@ impl LoopProposal {
     pub(super) fn sentences(&self) -> Vec<String> {
         let Some(percentile) = self.percentile else {
             return vec![format!(
-                "{} are too few to say what anything else would do.",
+                "{} are too few to say what anything else would do. The table is a rough estimate.",
                 counted(self.requests, "request")
             )];
         };
@@ -127,7 +127,8 @@ impl LoopProposal {
                 percentile.waits(&answer.queue)
             ));
             sentences.push(
-                "Try: `await asyncio.to_thread(...)` there, or a WSGI pool for it by `[[route]]`"
+                "Run that step in a thread: `await asyncio.to_thread(...)`, or, in FastAPI and Starlette, `def` \
+                 instead of `async def`."
                     .to_owned(),
             );
         }

@@ -279,7 +279,7 @@ impl Proposal {
     pub(super) fn sentences(&self, log: &LogFacts) -> Vec<String> {
         let Some(percentile) = self.percentile else {
             return vec![format!(
-                "{} are too few to say what other threads would do.",
+                "{} are too few to say what other threads would do. The table is a rough estimate.",
                 counted(log.requests, "request")
             )];
         };
@@ -385,7 +385,7 @@ pub(super) fn checked(present: &Present) -> Option<String> {
     let error = calibration.errors.last()?;
     let (simulated, measured) = (wait(error.simulated_ms), wait(error.measured_ms));
     let what = format!(
-        "the simulated log gives {simulated} for {measured} at p{}",
+        "p{} of the wait is {measured} in the log and {simulated} in the simulation",
         error.percentile
     );
     Some(match calibration.holds {

@@ -225,15 +225,15 @@ fn repeated(calibration: &Calibration, findings: &Findings) -> String {
         .errors
         .iter()
         .map(|error| {
-            let share = error
-                .off_share()
-                .map_or(String::new(), |share| format!(", {:+.0} %", share * 100.0));
+            let share = error.off_share().map_or(String::new(), |share| {
+                format!(", {} %", signed(100.0 * share, 0))
+            });
             format!(
-                "p{} {} ms, measured {} ({:+.3} ms{share})",
+                "p{} {} ms, measured {} ({} ms{share})",
                 error.percentile,
                 ms(error.simulated_ms),
                 ms(error.measured_ms),
-                error.off_ms()
+                signed(error.off_ms(), 3)
             )
         })
         .collect();
@@ -249,6 +249,15 @@ fn repeated(calibration: &Calibration, findings: &Findings) -> String {
         "queue time of the simulated log with {with}: {}{verdict}",
         texts.join("; ")
     )
+}
+
+/// With its sign, except for what rounds to nothing: `+1.5`, `-0.2`, `0`.
+fn signed(value: f64, places: usize) -> String {
+    let text = format!("{value:+.places$}");
+    match text.contains(|digit: char| ('1'..='9').contains(&digit)) {
+        true => text,
+        false => "0".to_owned(),
+    }
 }
 
 /// When a column is shown.
@@ -443,6 +452,16 @@ pub(super) fn ms(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_has_no_sign() {
+        let check = |value, places, expect: &str| assert_eq!(signed(value, places), expect);
+        check(-0.3, 0, "0");
+        check(0.0, 3, "0");
+        check(-0.000_4, 3, "0");
+        check(1.5, 0, "+2");
+        check(-0.002, 3, "-0.002");
+    }
 
     #[test]
     fn says_why_a_search_ends_early() {

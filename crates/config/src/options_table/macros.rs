@@ -20,6 +20,7 @@ pub(super) const BLANK: super::Setting = super::Setting {
     is_daily: false,
     help: "",
     doc: "",
+    table_keys: &[],
     kind: super::SettingKind::Switch { set: |_, _| {} },
 };
 

@@ -5,6 +5,7 @@
 use telemetry::Nanos;
 
 use super::macros::{BLANK, comment, kind, settings};
+use super::table_keys;
 use super::{
     DAY, G, HOUR, K, ListForm, M, MS, NO_BOUND, SECOND, Setting, SettingGroup, SettingKind,
     TextForm, WAIT_LEAST, YEAR,
@@ -81,24 +82,10 @@ settings! {
     trace_requests in Application { default: "false" } = switch() => config.trace_requests;
 
     /// Route that sends requests to an application, an upstream or a folder of files
-    /// One of `app`, `upstream` (the name of an `[[upstream]]`) and `dir` (a folder) is required. `path` is the beginning
-    /// of a path: `/ws` stands for `/ws` and everything below it, and `/`, the default, for all paths. `host` is a host name (`*.` matches
-    /// all subdomains). `methods`, `header` (a name, or `name: value`) and `from` (addresses or networks of clients)
-    /// narrow it further. Routes with a host are looked at first, then the longest path counts, of routes and of
-    /// `static` folders, then header, network and methods; `app` gets the rest.
-    /// Applications see the whole path. `root_path` and `interface` are as the settings of the same name, for this
-    /// application. `pool` names the `[[pool]]` that runs it; without one it gets a pool of its own. All ASGI
-    /// applications of a process share one event loop.
-    /// `fallback` is the file of a `dir` for paths without a file; `static_*` settings hold for it too.
-    /// Upstreams get the whole path as well, or with `strip = true` the path without that of the route.
-    /// `request_headers = { set = { "X-Client" = "{client}" }, remove = ["X-Debug"] }` changes the headers that an
-    /// upstream gets, `response_headers` those of responses.
-    /// `body_max` replaces `body_bytes_max`, for ASGI applications `disconnect_cancel` that of the pool, and for upstreams `request_timeout` that of the queue and `stream_requests`
-    /// that of the upstream. `basic_auth` is a file of
-    /// users with bcrypt hashes (`htpasswd -B`). `rate_limit = { rate = "10/s", burst = 20 }` answers 429 to a client that
-    /// asks more often, by its address (`prefix_v4`, 32, and `prefix_v6`, 64, leading bits), or by a header: `by =
-    /// "header:X-Api-Key"`.
-    route in Application {}
+    /// Routes with a `host` are looked at first. Then the longest `path` counts, of routes and of `static` folders, then
+    /// `header`, `from` and `methods`. The setting `app` gets all other requests. Applications and upstreams get the whole
+    /// path. All ASGI applications of a process share one event loop.
+    route in Application { table_keys: table_keys::ROUTE }
         = read_tables("[[route]]\npath = \"/ws\"\napp = \"chat:app\"", routes::route) => routes;
     /// Interface of the application
     /// `auto` finds out: an asynchronous callable is ASGI, any other callable is WSGI. ASGI runs on an event loop, WSGI
@@ -230,29 +217,9 @@ settings! {
     /// `[[route]]` say the same, and more.
     proxy in Upstreams { placeholder: "[PATH=]URL", is_daily: true } = list(PROXY, ListForm::Lists, parse::proxy) => proxies;
     /// Group of servers that routes pass requests on to
-    /// `name` is required, and `servers` (URLs) or `[[upstream.server]]` tables with `url`, `slots`, `weight` and
-    /// `backup`. An upstream has a queue of its name: `queue_len_max`, `queue_timeout` and `request_timeout` override
-    /// the settings of the same name, and `[[pool_rule]]` may set the priority of its requests.
-    /// `balance` is `queue` (the least loaded server that has a free slot; requests wait while none has),
-    /// `least-connections`, `two-choices`, `peak-ewma`, `prequal`, `round-robin`, `random`, `first`, `hash` (by `hash_by`: `client`,
-    /// `path`, `header:NAME` or `cookie:NAME`) or `sticky` (by `sticky_cookie`, milepost-server).
-    /// `slots` is the number of requests in flight at each server; without it the server's load report counts
-    /// (`trust_reports`, true), or it is learnt, up to `slots_max` (256); a server that answers within a fraction of a
-    /// millisecond gets as many as it answers in a millisecond.
-    /// Times: `connect_timeout` (5s), `response_timeout` (60s, until the first byte and between two reads),
-    /// `idle_timeout` (50s) of at most `idle_max` (64) idle connections, `resolve_every` (10s) for names.
-    /// Failures: `retries` (2) within a `retry_budget` (10% of the requests), `retry_status` (none), `eject_after` (5
-    /// failures in a row) for `eject_time` (30s), and `slow_start` (30s) afterwards. `check` is a path that is asked for each
-    /// `check_interval` (2s), with `check_rise` (2), `check_fall` (3) and `check_timeout` (2s).
-    /// A request waits for a slot once its body is there; with `stream_requests`, and of gRPC, a body of more than 64 KB, or
-    /// without a length, is passed on while it arrives, and holds its slot meanwhile.
-    /// WebSocket connections, and others that change their protocol, hold no slot: `tunnels_max` (10000) of a process may
-    /// be open, each for `tunnel_idle` (1h) without a byte.
-    /// `proxy_status = true` has 502, 503 and 504 of the proxy say why in a Proxy-Status header (RFC 9209).
-    /// `protocol` is `http1`, or `http2` for servers that are asked by HTTP/2, gRPC among them: with `https` by ALPN,
-    /// else by prior knowledge. `send_proxy` sends a PROXY protocol header, which `http1` alone has. Servers with `https`
-    /// have `tls_ca`, `tls_name`, `tls_verify` (true), `tls_cert` and `tls_key`.
-    upstream in Upstreams {} = read_tables(UPSTREAM_TABLE, upstreams::upstream) => upstreams;
+    /// An upstream has a queue of its name, in which requests wait for a server, as they wait for a thread in that of a
+    /// pool. `[[pool_rule]]` may set the priority of its requests.
+    upstream in Upstreams { table_keys: table_keys::UPSTREAM } = read_tables(UPSTREAM_TABLE, upstreams::upstream) => upstreams;
 
     /// Redirect requests to another path or site
     /// `from` is a path, or `/old/*` for all paths below `/old/`. `to` is a path or an absolute URL; a `*` in it
@@ -362,7 +329,7 @@ settings! {
     /// /var/lib/milepost for root and for a server with `user`, `milepost` in XDG_DATA_HOME or ~/.local/share.
     acme_storage in Certificates { placeholder: "DIR", default: "auto" }
         = text("a folder, or `auto`", parse::acme::storage) => acme.storage;
-    /// Certificate chain in PEM: the server speaks TLS
+    /// Certificate chain (PEM); switches HTTPS on
     /// The file holds the server's own certificate first, and then those that certify it. With a certificate, TCP
     /// addresses speak TLS, except port 80; `tls=on` and `tls=off` in `bind` decide otherwise.
     tls_cert in Tls { placeholder: "FILE", is_daily: true }

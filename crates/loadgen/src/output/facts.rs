@@ -132,10 +132,14 @@ pub(super) fn sides(outcome: &Outcome) -> Vec<Fact> {
     let server = server.map(|server| server_text(outcome, server));
     let kernel = outcome.kernel.iter();
     let kernel = kernel.map(|(name, by)| format!("{} +{}", harmless(name, 60), thousands(*by)));
-    let in_flight = little(outcome)
-        .map(|(found, slots)| format!("{} of {} by Little's law", number(found), thousands(slots)));
+    let what = match outcome.in_flight_max() {
+        1 => "connections",
+        _ => "requests in flight",
+    };
+    let busy = little(outcome)
+        .map(|(found, slots)| format!("{} of {} {what} (mean)", number(found), thousands(slots)));
     let mut facts = vec![
-        ("in flight", in_flight.unwrap_or_default()),
+        ("busy", busy.unwrap_or_default()),
         ("generator", generator_text(outcome, &outcome.generator)),
         ("server", server.unwrap_or_default()),
         ("kernel", joined(kernel)),
@@ -226,7 +230,7 @@ fn generator_text(outcome: &Outcome, generator: &Generator) -> String {
         (others > 0.0).then(|| format!("others took {} of all processors", share(others)));
     let memory = [generator.resident_bytes, generator.resident_early_bytes];
     let [late, early] = memory.map(|len| bytes(len as f64));
-    let memory = format!("memory {late} (early {early})");
+    let memory = format!("memory {late} (at the start {early})");
     let parts = [
         per_request(outcome, generator.cpu_us_per_request),
         threads_text(&generator.threads),
@@ -262,7 +266,7 @@ fn threads_text(threads: &[ThreadUse]) -> String {
     // Stored numbers may be anything: a sum of them must not end the program.
     let switches = switches.fold(0u64, u64::saturating_add);
     format!(
-        "{} at {used} of a processor · waited {} · pushed off {}",
+        "{} at {used} of a processor · waited {} · preempted {}",
         counted(threads.len() as u64, "thread"),
         duration(waited),
         counted(switches, "time"),

@@ -17,7 +17,7 @@ const HEADS: [&str; 10] = [
     "mean", "stdev", "min", "p50", "p75", "p90", "p99", "p99.9", "p99.99", "max",
 ];
 /// What the sign for no number means among durations.
-pub(super) const NONE_NOTE: &str = "fewer than ten values lie beyond it";
+pub(super) const NONE_NOTE: &str = "too few requests for this percentile";
 
 /// Whether a terminal shows colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ fn times(outcome: &Outcome, sheet: &mut Sheet) {
         summary.count > 0 && far.contains(&None)
     };
     if timed(outcome).any(|(_, summary)| is_rare(summary)) {
-        sheet.put(SOFT, [format!("{NONE} {NONE_NOTE}")]);
+        sheet.put(SOFT, [format!("{NONE}: {NONE_NOTE}")]);
     }
 }
 

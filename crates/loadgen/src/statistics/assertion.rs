@@ -204,7 +204,7 @@ impl Verdict {
         })
     }
 
-    /// A line for each condition: `p99 < 5ms: holds, 3.2 ms`.
+    /// A line for each condition: `assertion holds: p99 < 5ms (measured 3.2 ms)`.
     pub fn text(&self) -> String {
         self.conditions.iter().map(Judged::line).collect()
     }
@@ -212,16 +212,20 @@ impl Verdict {
 
 impl Judged {
     fn line(&self) -> String {
-        let text = |value: f64| match value.is_finite() {
-            true => self.metric.unit().text(value),
+        let condition = &self.condition;
+        let measured = |value: f64| match value.is_finite() {
+            true => format!("measured {}", self.metric.unit().text(value)),
             false => "the requests in question have no right reply".to_owned(),
         };
-        let answer = match &self.answer {
-            Answer::Holds(value) => format!("holds, {}", text(*value)),
-            Answer::Fails(value) => format!("does not hold, {}", text(*value)),
-            Answer::Unsaid(why) => format!("cannot be said: {why}"),
-        };
-        format!("{}: {answer}\n", self.condition)
+        match &self.answer {
+            Answer::Holds(value) => {
+                format!("assertion holds: {condition} ({})\n", measured(*value))
+            }
+            Answer::Fails(value) => {
+                format!("assertion fails: {condition} ({})\n", measured(*value))
+            }
+            Answer::Unsaid(why) => format!("assertion cannot be decided: {condition}: {why}\n"),
+        }
     }
 }
 
@@ -240,24 +244,32 @@ mod tests {
     fn check(text: &str, run: &Outcome, expect: &str) {
         let verdict = Assertion::parse(text).expect(text).holds(run);
         assert_eq!(verdict.text(), expect, "{text}");
-        assert_eq!(verdict.is_held(), !expect.contains("not"), "{text}");
+        let is_other = expect.contains("assertion fails") || expect.contains("cannot");
+        assert_eq!(verdict.is_held(), !is_other, "{text}");
     }
 
     #[test]
     fn holds_or_does_not_with_the_measured_value() {
         for (text, expect) in [
-            ("p50 < 5.1ms", "p50 < 5.1ms: holds, 5 ms\n"),
-            ("p99<=9ms", "p99<=9ms: does not hold, 9.9 ms\n"),
-            ("rps ≥ 1K", "rps ≥ 1K: holds, 1,000\n"),
-            ("rps > 1000", "rps > 1000: does not hold, 1,000\n"),
+            (
+                "p50 < 5.1ms",
+                "assertion holds: p50 < 5.1ms (measured 5 ms)\n",
+            ),
+            ("p99<=9ms", "assertion fails: p99<=9ms (measured 9.9 ms)\n"),
+            ("rps ≥ 1K", "assertion holds: rps ≥ 1K (measured 1,000)\n"),
+            (
+                "rps > 1000",
+                "assertion fails: rps > 1000 (measured 1,000)\n",
+            ),
             (
                 "p99.99 < 1s",
-                "p99.99 < 1s: cannot be said: too few values: fewer than ten of 10000 lie beyond p99.99, it takes \
-                 100000\n",
+                "assertion cannot be decided: p99.99 < 1s: too few values: fewer than ten of 10000 lie beyond \
+                 p99.99, it takes 100000\n",
             ),
             (
                 "p99 < 1s and failures = 0, cpu ≤ 20us",
-                "p99 < 1s: holds, 9.9 ms\nfailures = 0: holds, 0 %\ncpu ≤ 20us: holds, 10 µs\n",
+                "assertion holds: p99 < 1s (measured 9.9 ms)\nassertion holds: failures = 0 (measured 0 %)\n\
+                 assertion holds: cpu ≤ 20us (measured 10 µs)\n",
             ),
         ] {
             check(text, &run(), expect);
@@ -272,14 +284,15 @@ mod tests {
             word: "late".into(),
             text: "requests left too late".into(),
         });
-        let expect = "rps > 1: cannot be said: the run is invalid: requests left too late\n";
+        let expect =
+            "assertion cannot be decided: rps > 1: the run is invalid: requests left too late\n";
         check("rps > 1", &invalid, expect);
     }
 
     #[test]
     fn takes_no_request_without_a_right_reply_for_a_quick_one() {
         type Change = fn(&mut Outcome);
-        const NONE: &str = "does not hold, the requests in question have no right reply";
+        const NONE: &str = "assertion fails: {} (the requests in question have no right reply)";
         let failed: Change = |run| run.counts.failures.reset = 200;
         let unsent: Change = |run| run.counts.unsent = 5_000;
         let unfinished: Change = |run| run.counts.unfinished = 200;
@@ -295,35 +308,48 @@ mod tests {
             (
                 |run| run.counts.failures.reset = 90,
                 "p99 < 10ms",
-                "holds, 9.99 ms",
+                "assertion holds: {} (measured 9.99 ms)",
             ),
             (failed, "p99 < 1s", NONE),
-            (failed, "p50 < 6ms", "holds, 5.1 ms"),
+            (failed, "p50 < 6ms", "assertion holds: {} (measured 5.1 ms)"),
             (unsent, "p90 < 1s", NONE),
             (unsent, "max < 1s", NONE),
             (
                 unsent,
                 "mean < 1s",
-                "cannot be said: 5000 requests that were due were never sent, and would have been the slowest",
+                "assertion cannot be decided: {}: 5000 requests that were due were never sent, and would have been the \
+                 slowest",
             ),
-            (|_| {}, "max < 1s", "holds, 10 ms"),
+            (|_| {}, "max < 1s", "assertion holds: {} (measured 10 ms)"),
             (|run| run.counts.failures.timeout = 1, "max < 1s", NONE),
             // The longest is as long as what is still under way.
-            (unfinished_long, "max < 1s", "does not hold, 7 s"),
-            (unfinished, "p99 < 1s", "holds, 9.9 ms"),
+            (
+                unfinished_long,
+                "max < 1s",
+                "assertion fails: {} (measured 7 s)",
+            ),
+            (
+                unfinished,
+                "p99 < 1s",
+                "assertion holds: {} (measured 9.9 ms)",
+            ),
             (open, "p99 < 1s", NONE),
-            (|run| *run = outcome(&[], 10), "rps = 0", "holds, 0"),
+            (
+                |run| *run = outcome(&[], 10),
+                "rps = 0",
+                "assertion holds: {} (measured 0)",
+            ),
         ];
         for (change, text, expect) in cases {
             let mut run = run();
             change(&mut run);
-            check(text, &run, &format!("{text}: {expect}\n"));
+            check(text, &run, &format!("{}\n", expect.replace("{}", text)));
         }
         let mut run = outcome(&[], 10);
         for failed in [1, 999, 50_000] {
             run.counts.failures.connect = failed;
             for text in ["p50 < 20ms", "p99 < 20ms", "max < 1s"] {
-                check(text, &run, &format!("{text}: {NONE}\n"));
+                check(text, &run, &format!("{}\n", NONE.replace("{}", text)));
             }
         }
     }

@@ -188,7 +188,8 @@ impl Range {
 
     /// Round times of day, with as much of date and time as tells them apart.
     fn clock_ticks(&self) -> Vec<(f64, String)> {
-        let (first, last) = (self.low.max(0.0) as u64, self.high.max(0.0) as u64);
+        // The first whole second of the range: one before it would stand at the edge, beside the next.
+        let (first, last) = (self.low.max(0.0).ceil() as u64, self.high.max(0.0) as u64);
         let span = last.saturating_sub(first);
         let fits = |step: &u64| span / step <= CLOCK_TICKS_LEN_MAX;
         let step = CLOCK_STEPS.into_iter().find(fits);
@@ -320,6 +321,10 @@ mod tests {
         check(
             Range::along(Axis::Clock, [971_186_138.0].into_iter()),
             &["13:55:38", "13:55:39"],
+        );
+        check(
+            Range::along(Axis::Clock, [971_186_137.5, 971_186_140.5].into_iter()),
+            &["13:55:38", "13:55:39", "13:55:40"],
         );
     }
 

@@ -35,6 +35,8 @@ pub struct Chart {
     pub bars: Vec<Bar>,
     /// Colours of bars and their meanings, for the legend.
     pub keys: Vec<(usize, String)>,
+    /// What stands in its place while there is nothing to draw; without it, `no values`.
+    pub empty_text: Option<&'static str>,
 }
 
 /// A line of a chart.
@@ -255,8 +257,10 @@ mod tests {
                 ..Line::default()
             };
             let scale = Scale::of(Axis::Linear, Axis::Durations);
-            let chart = Chart::of("t", ["x", "y"], scale, vec![line]);
-            assert!(chart.svg().contains("no values") && chart.is_empty());
+            let mut chart = Chart::of("t", ["x", "y"], scale, vec![line]);
+            assert!(chart.svg().contains(">no values<") && chart.is_empty());
+            chart.empty_text = Some("all below 1 µs");
+            assert!(chart.svg().contains(">all below 1 µs<"));
         }
     }
 
@@ -279,6 +283,18 @@ mod tests {
         let svg = chart.svg();
         assert!(svg.contains("class=\"bar fill c8\""), "{svg}");
         assert!(svg.contains("<title>5xx &lt;5&gt;</title>"), "{svg}");
+    }
+
+    #[test]
+    fn texts_below_an_axis_do_not_overlap() {
+        let line = Line {
+            points: vec![(971_186_136.0, 1.0), (971_186_141.9, 1.0)],
+            ..Line::default()
+        };
+        let scale = Scale::of(Axis::Clock, Axis::Linear);
+        let svg = Chart::of("t", ["time", "y"], scale, vec![line]).svg();
+        let shown = (36..42).filter(|second| svg.contains(&format!(">13:55:{second}</text>")));
+        assert_eq!(shown.collect::<Vec<_>>(), [36, 38, 39, 40, 41]);
     }
 
     fn any_number() -> impl Strategy<Value = f64> {

@@ -14,6 +14,8 @@ const LEFT: f64 = 74.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
+/// The width of a digit, as it is at most.
+const LETTER: f64 = 7.0;
 /// Areas for hovering.
 const AREAS_LEN_MAX: usize = 400;
 /// Characters of a name.
@@ -51,7 +53,8 @@ impl Chart {
                 let (x, y) = (WIDTH / 2.0, HEIGHT / 2.0);
                 let _ = write!(
                     svg,
-                    "<text x=\"{x:.0}\" y=\"{y:.0}\" text-anchor=\"middle\">no values</text>"
+                    "<text x=\"{x:.0}\" y=\"{y:.0}\" text-anchor=\"middle\">{}</text>",
+                    self.empty_text.unwrap_or("no values"),
                 );
             }
         }
@@ -140,19 +143,35 @@ fn axes(x: &Range, y: &Range, [x_label, y_label]: [&str; 2], svg: &mut String) {
             at + 4.0,
         );
     }
-    for (index, (share, text)) in x.ticks().into_iter().enumerate() {
+    let (mut taken_to, mut texts_len) = (f64::NEG_INFINITY, 0);
+    for (share, text) in x.ticks() {
         let at = across(share);
-        // A label at the very edge would be cut on the right, and touch that of the other axis on the left.
-        let anchor = match share {
-            share if share > 0.97 => "end",
-            share if share < 0.03 => "start",
-            _ => "middle",
-        };
-        // Every second one is left out on a phone, where letters are larger beside the chart.
-        let class = if index % 2 == 1 { " class=\"odd\"" } else { "" };
         let _ = write!(
             svg,
-            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{floor}\"/><text{class} x=\"{at:.1}\" y=\"{:.0}\" text-anchor=\"{anchor}\">{text}</text>",
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{floor}\"/>",
+        );
+        // A label at the very edge would be cut on the right, and touch that of the other axis on the left.
+        let wide = LETTER * text.chars().count() as f64;
+        let (anchor, begins) = match share {
+            share if share > 0.97 => ("end", at - wide),
+            share if share < 0.03 => ("start", at),
+            _ => ("middle", at - wide / 2.0),
+        };
+        // Two texts side by side would be read as one.
+        if begins < taken_to {
+            continue;
+        }
+        taken_to = begins + wide + LETTER / 2.0;
+        // Every second one is left out on a phone, where letters are larger beside the chart.
+        let class = if texts_len % 2 == 1 {
+            " class=\"odd\""
+        } else {
+            ""
+        };
+        texts_len += 1;
+        let _ = write!(
+            svg,
+            "<text{class} x=\"{at:.1}\" y=\"{:.0}\" text-anchor=\"{anchor}\">{text}</text>",
             floor + 20.0,
         );
     }

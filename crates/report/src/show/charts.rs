@@ -25,6 +25,8 @@ const QUANTILES: [(&str, f64, usize); 2] = [("median", 0.5, 0), ("p99", 0.99, 3)
 const ORDER: [usize; PHASES.len()] = [1, 2, 4, 0, 3];
 /// Nothing shorter has a place.
 const SHORTEST_SECS: f64 = 1e-6;
+/// Durations of a microsecond are counted with those of a little less.
+const SHORTEST_NS: u64 = 980;
 
 /// A chart for each phase that is known, all with the same axis.
 pub(super) fn distributions(group: &Group) -> Vec<Chart> {
@@ -62,16 +64,19 @@ fn distribution(name: &str, spread: &Spread, ends: (f64, f64)) -> Chart {
     }
     let shape = spread.shape();
     // A log has whole microseconds: what it writes as 0 has no place on an axis of magnitudes, and is told beside it.
-    let short = shape.buckets().take_while(|(middle, _)| middle.0 < 980);
+    let short = shape
+        .buckets()
+        .take_while(|(middle, _)| middle.0 < SHORTEST_NS);
     let short: u64 = short.map(|(_, len)| len).sum();
     let mut hint = format!("max {}", duration(spread.max_secs()));
     if short > 0 {
         hint += &format!(" · {} below 1 µs", percent(short, spread.len()));
     }
-    let labels = ["duration", "how many took so long"];
+    let labels = ["duration", "requests"];
     Chart {
         hint,
         bars: bars(shape),
+        empty_text: Some("all below 1 µs"),
         ..Chart::of(name, labels, scale, Vec::new())
     }
 }
@@ -124,7 +129,7 @@ pub(super) fn over_time(tally: &Tally, timeline: &Timeline) -> Vec<Chart> {
         .collect();
     let phases = ORDER.into_iter();
     let phases = phases.map(|phase| phase_over_time(PHASES[phase], phase, &steps, width));
-    let phases = phases.filter(|chart| !chart.is_empty());
+    let phases = phases.filter(|chart| !chart.is_empty() || chart.empty_text.is_some());
     std::iter::once(stack(&steps, width))
         .chain(phases)
         .collect()
@@ -185,19 +190,21 @@ fn stack(steps: &[(f64, &Step)], width_secs: u64) -> Chart {
 
 /// Median and p99 of a phase, at the middle of each step.
 fn phase_over_time(name: &str, phase: usize, steps: &[(f64, &Step)], width_secs: u64) -> Chart {
+    let value = |step: &Step, q| {
+        let shape = step.phases[phase].as_ref();
+        shape.map(|shape| shape.quantile(q))
+    };
+    let p99s = || steps.iter().filter_map(|(_, step)| value(step, 0.99));
+    // Of nothing but zeros a line would show a microsecond that nobody has measured.
+    let is_short = p99s().next().is_some() && p99s().all(|p99| p99.0 < SHORTEST_NS);
     let lines = QUANTILES.map(|(name, q, colour)| {
-        let value = |step: &Step| {
-            step.phases[phase]
-                .as_ref()
-                .map(|shape| secs(shape.quantile(q)))
-        };
         // At the middle of its step, as a bar of the requests beside it.
         let points = steps.iter().map(|(begin, step)| {
             let middle = begin + width_secs as f64 / 2.0;
             // Nothing has no place on an axis of magnitudes: it is drawn where the shortest is.
             (
                 middle,
-                value(step).map_or(f64::NAN, |value| value.max(SHORTEST_SECS)),
+                value(step, q).map_or(f64::NAN, |value| secs(value).max(SHORTEST_SECS)),
             )
         });
         Line {
@@ -208,7 +215,11 @@ fn phase_over_time(name: &str, phase: usize, steps: &[(f64, &Step)], width_secs:
         }
     });
     let scale = Scale::of(Axis::Clock, Axis::Durations);
-    Chart::of(name, ["time of day", "duration"], scale, lines.into())
+    let lines = if is_short { Vec::new() } else { lines.into() };
+    Chart {
+        empty_text: is_short.then_some("median and p99 below 1 µs"),
+        ..Chart::of(name, ["time of day", "duration"], scale, lines)
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Takes what a tally keeps, gives columns.
 
-use present::{NONE, Page, Table, percent, share, thousands};
+use present::{NONE, Page, Table, column_share, thousands};
 
 use super::{ms, time};
 use crate::slowest::{Slow, know_queues};
@@ -85,7 +85,7 @@ pub(super) fn groups(tally: &Tally, grouped: &Grouped<'_>, len_max: usize) -> Ta
     if has_totals {
         table.numbers(
             "of all time",
-            all().map(|group| share(group.total().sum_secs() / whole)),
+            all().map(|group| column_share(group.total().sum_secs() / whole)),
         );
         for (index, total) in TOTALS.into_iter().enumerate() {
             table.numbers(total.0, column(total));
@@ -94,7 +94,10 @@ pub(super) fn groups(tally: &Tally, grouped: &Grouped<'_>, len_max: usize) -> Ta
             }
         }
     } else {
-        table.numbers("share", all().map(|group| percent(group.len, whole_len)));
+        table.numbers(
+            "share",
+            all().map(|group| column_share(group.len as f64 / whole_len as f64)),
+        );
     }
     if !tally.all().phases[P99_QUEUE.2].is_empty() {
         table
@@ -108,7 +111,7 @@ pub(super) fn groups(tally: &Tally, grouped: &Grouped<'_>, len_max: usize) -> Ta
     table
         .numbers("4xx", counts(|group| group.classes[4]))
         .on_page()
-        .numbers("not complete", counts(|group| group.incomplete_len))
+        .numbers("incomplete", counts(|group| group.incomplete_len))
         .on_page();
     table
 }

@@ -99,7 +99,7 @@ fn head(tally: &Tally, page: &mut Page) {
         known(
             tally.endings().1 > 0,
             percent(all.incomplete_len, all.len),
-            "not complete",
+            "incomplete",
         ),
     ];
     page.cards(cards.into_iter().flatten());
@@ -154,7 +154,7 @@ fn foot(tally: &Tally, page: &mut Page) {
         bytes(tally.all().body_bytes as f64)
     ));
     if tally.endings().1 > 0 {
-        page.paragraph(&format!("Not complete: {}.", endings(tally)));
+        page.paragraph(&format!("Incomplete: {}.", endings(tally)));
     }
     // The first one is named, so that its form can be looked at.
     if let (misread_len @ 1.., Some(first)) = tally.misread() {

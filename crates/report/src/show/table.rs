@@ -132,7 +132,7 @@ pub fn interval_line(interval: &Tally, interval_secs: f64, wall_ns: u64) -> Stri
         let _ = write!(line, "  {classes}");
     }
     if all.incomplete_len > 0 {
-        let _ = write!(line, "  not complete {}", thousands(all.incomplete_len));
+        let _ = write!(line, "  incomplete {}", thousands(all.incomplete_len));
     }
     line.push('\n');
     line
@@ -184,7 +184,7 @@ fn facts(tally: &Tally, out: &mut String) {
     let all = tally.all();
     let _ = writeln!(out, "statuses      {}", shares(all));
     let _ = writeln!(out, "bodies        {}", bytes(all.body_bytes as f64));
-    let _ = writeln!(out, "not complete  {}", endings(tally));
+    let _ = writeln!(out, "incomplete    {}", endings(tally));
     let _ = writeln!(out, "formats       {}", forms(tally));
 }
 

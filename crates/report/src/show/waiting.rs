@@ -1,11 +1,11 @@
-//! Who held whom, in each of the forms.
+//! Which requests made others wait, in each of the forms.
 //!
 //! Takes what is known of the waiting, gives its part of the table, of the JSON and of the page; nothing if no
 //! request waited.
 
 use std::fmt::Write as _;
 
-use present::{Page, Table, counted, escaped, harmless, share, thousands};
+use present::{Page, Table, column_share, counted, escaped, harmless, thousands};
 use serde_json::{Value, json};
 
 use super::json::{number, string};
@@ -41,10 +41,10 @@ pub(super) fn table(waiting: &Waiting, out: &mut String) {
 fn unknown(missing: Missing) -> &'static str {
     match missing {
         Missing::Workers => {
-            "the log does not tell which runs held the workers: the lines do not name workers (`worker=`)"
+            "the log does not tell which runs held the threads: the lines do not name them (`worker=`)"
         }
         Missing::Microseconds => {
-            "the log does not tell which runs held the workers: arrivals are in whole seconds (no `at=`)"
+            "the log does not tell which runs held the threads: arrivals are in whole seconds (no `at=`)"
         }
     }
 }
@@ -52,9 +52,9 @@ fn unknown(missing: Missing) -> &'static str {
 /// What requests waited for.
 fn awaited(waiting: &Waiting) -> &'static str {
     match waiting.runner() {
-        WaitRunner::Worker => "a worker",
+        WaitRunner::Worker => "a thread",
         WaitRunner::EventLoop => "the event loop",
-        WaitRunner::Both => "a worker or an event loop",
+        WaitRunner::Both => "a thread or an event loop",
     }
 }
 
@@ -89,7 +89,7 @@ fn notes(waiting: &Waiting) -> Vec<String> {
     }
     if waiting.unnamed_len > 0 {
         notes.push(format!(
-            "{} more requests waited, but their lines do not name workers (`worker=`)",
+            "{} more requests waited, but their lines do not name their threads (`worker=`)",
             thousands(waiting.unnamed_len)
         ));
     }
@@ -108,7 +108,7 @@ fn routes_table(waiting: &Waiting, len_max: usize) -> Table {
     let shown = || causing(waiting).take(len_max);
     let part = |route: &RouteWaiting| {
         let part = route.caused_ns / (waiting.waited_ns as f64).max(1.0);
-        share(part.min(1.0))
+        column_share(part.min(1.0))
     };
     let ms = |ns: f64| ms(ns / 1e9);
     let mut table = Table::default();
@@ -132,7 +132,7 @@ fn routes_table(waiting: &Waiting, len_max: usize) -> Table {
 fn routes(waiting: &Waiting, out: &mut String) {
     let _ = write!(
         out,
-        "\npaths by the waiting that their runs caused others, in ms\n{}",
+        "\npaths whose requests made others wait, in ms\n{}",
         routes_table(waiting, ROUTES_LEN_MAX).to_text()
     );
     // Nothing is left out silently.
@@ -155,7 +155,7 @@ fn longest(waiting: &Waiting, out: &mut String) {
             rows.push([String::new(), share, id(&holder.request), name]);
         }
         if wait.others_len > 0 {
-            let others = format!("{} others", thousands(wait.others_len));
+            let others = counted(wait.others_len, "other");
             let share = ms(wait.others_ns / 1e9);
             rows.push([String::new(), share, String::new(), others]);
         }
@@ -182,7 +182,7 @@ fn longest(waiting: &Waiting, out: &mut String) {
 /// What the runs did that others waited for.
 fn holding(waiting: &Waiting) -> &'static str {
     match waiting.runner() {
-        WaitRunner::Worker => "that held the workers",
+        WaitRunner::Worker => "that held the threads",
         WaitRunner::EventLoop => "that were inside it",
         WaitRunner::Both => "that held them or were inside",
     }
@@ -190,7 +190,7 @@ fn holding(waiting: &Waiting) -> &'static str {
 
 fn freed(holder: &Holder) -> &'static str {
     match (holder.freed_worker, holder.blocked_loop) {
-        (true, _) => "  (freed the worker)",
+        (true, _) => "  (freed the thread)",
         (false, true) => "  (blocked the loop)",
         (false, false) => "",
     }
@@ -264,7 +264,7 @@ fn json_wait(wait: &Wait) -> Value {
 
 /// The part of the page.
 pub(super) fn page(waiting: &Waiting, page: &mut Page) {
-    const TITLE: &str = "Who held whom";
+    const TITLE: &str = "Which requests made others wait";
     if let Some(missing) = waiting.missing {
         page.heading(TITLE)
             .paragraph(&format!("{}.", unknown(missing)));
@@ -300,9 +300,11 @@ fn page_longest(waiting: &Waiting) -> Table {
         });
         let others = (wait.others_len > 0).then(|| {
             let share = ms(wait.others_ns / 1e9);
-            format!("{share} ms for {} others", thousands(wait.others_len))
+            format!("{share} ms for {}", counted(wait.others_len, "other"))
         });
-        holders.chain(others).collect::<Vec<_>>().join("<br>")
+        let lines = holders.chain(others).collect::<Vec<_>>().join("<br>");
+        // Long paths are broken, or the table would be wider than the page.
+        format!("<div class=t>{lines}</div>")
     };
     let when = |wait: &Wait| time(wait.queued_ns, wait.utc_offset_secs);
     let mut table = Table::default();

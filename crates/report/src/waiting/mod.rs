@@ -1,4 +1,4 @@
-//! Who held whom: the runs for which requests waited, and the routes that made others wait.
+//! Which requests made others wait: the runs for which requests waited, and their routes.
 //!
 //! Takes lines that name workers, gives the waiting that each route caused, and the longest waits with the
 //! runs that held the workers meanwhile. Every nanosecond of a wait is shared equally among the runs that were
@@ -282,7 +282,7 @@ impl Collector {
             }
         };
         self.named_len += 1;
-        // Where all times are whole seconds, who held whom cannot be told: this number decides.
+        // Where all times are whole seconds, which held which cannot be told: this number decides.
         self.fine_len += u64::from(!wall_ns.is_multiple_of(1_000_000_000));
         self.utc_offset_secs = line.utc_offset_secs;
         let receive = line.spans.receive.unwrap_or_default();

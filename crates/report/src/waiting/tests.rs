@@ -1,4 +1,4 @@
-//! Who held whom, by tables.
+//! Which requests made others wait, by tables.
 
 use proptest::prelude::*;
 use telemetry::{KnownLoop, KnownSpans, LineForm};

@@ -134,14 +134,17 @@ impl Assignment {
 
 impl Worker {
     pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        let number = pool.workers.enter();
         let slot = pool.shared.watchdog.as_ref().map(|watchdog| {
             let thread = std::thread::current();
-            let name = thread.name().unwrap_or("mp-pool");
-            watchdog.enter(pool.index, Thread::current(), name)
+            let thread = thread.name().unwrap_or("mp-pool");
+            // By both names: access logs have the first, and tools of the system show the other.
+            let name = format!("worker {} ({thread})", worker_name(number));
+            watchdog.enter(pool.index, Thread::current(), &name)
         });
         Self {
             responder: Responder::new(Arc::clone(pool)),
-            number: pool.workers.enter(),
+            number,
             parker: Arc::default(),
             is_running: false,
             ran: None,
@@ -163,7 +166,7 @@ impl Worker {
 
     /// What the worker is called in the log, in JSON and in environ: `PROCESS.NUMBER`.
     pub fn name(&self) -> String {
-        format!("{}.{}", std::process::id(), self.number)
+        worker_name(self.number)
     }
 
     /// Index of its pool.
@@ -580,6 +583,11 @@ fn read_clock(clock: ClockId) -> Option<Nanos> {
 
 /// The server's own code runs, between a backend and the next exchange: a panic here costs the process.
 struct OwnCode;
+
+/// `PROCESS.NUMBER`.
+fn worker_name(number: NonZeroU32) -> String {
+    format!("{}.{number}", std::process::id())
+}
 
 impl Drop for OwnCode {
     fn drop(&mut self) {

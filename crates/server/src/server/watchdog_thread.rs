@@ -199,8 +199,8 @@ fn sleep_until(next: Stamp, is_over: &AtomicBool) {
     }
 }
 
-/// `running for 1.204 s (receive 0.001 s, queue 0.020 s, cpu 0.004 s) on mp-pool-3`: of the time that it has
-/// run, the last is what its thread has computed.
+/// `running for 1.204 s (receive 0.001 s, queue 0.020 s, cpu 0.004 s) on worker 4711.3 (mp-default-2)`: of the time
+/// that it has run, the last span is what its thread has computed.
 fn facts(due: &Due) -> String {
     let phases = &due.phases;
     let spans = [

@@ -259,7 +259,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         let plans = self.setting.pools.len();
         // The pools of a plan are one row of the outcome, whatever process they are in.
         let wait = self.now.since(work.queued);
-        self.outcomes[index % plans].queue.saturating_record(wait.0);
+        self.outcomes[index % plans].queue.record(wait.0);
         self.timeline.waited(wait);
         self.timeline.level.waiting -= 1;
         self.timeline.level.running += 1;
@@ -289,7 +289,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
             LoopEvent::Began { work, pool } => {
                 let wait = self.now.since(work.queued);
                 let outcome = &mut self.outcomes[pool as usize];
-                outcome.queue.saturating_record(wait.0);
+                outcome.queue.record(wait.0);
                 self.timeline.waited(wait);
             }
             LoopEvent::Stepped { pool, took } => {
@@ -400,7 +400,7 @@ impl<'s, T: FnMut(&Trace)> Simulation<'s, T> {
         assert!(self.inside > 0, "a request ends that never came");
         let outcome = &mut self.outcomes[plan];
         if lifetime == Lifetime::Response {
-            outcome.total.saturating_record(total.0);
+            outcome.total.record(total.0);
         }
         outcome.good += u64::from(total <= self.setting.patience);
         self.inside -= 1;

@@ -7,12 +7,11 @@ mod proxy;
 mod server;
 mod simulation;
 
-use hdrhistogram::Histogram;
 use queueing::balancing::Rule;
 use telemetry::Nanos;
 
-use crate::Arrival;
-use crate::outcome::{histogram, share};
+use crate::outcome::share;
+use crate::{Arrival, Spans};
 use simulation::FleetSimulation;
 
 /// Servers, and what is in front of them.
@@ -90,9 +89,9 @@ pub enum Limits {
 #[derive(Clone, Debug)]
 pub struct FleetOutcome {
     /// Everything but the run, of each request: waits at the proxy and at the server, and the way; nanoseconds.
-    pub queue: Histogram<u64>,
+    pub queue: Spans,
     /// From arrival to the end of the response.
-    pub total: Histogram<u64>,
+    pub total: Spans,
     /// By server.
     pub servers: Vec<ServerOutcome>,
     /// Requests.
@@ -117,8 +116,8 @@ pub struct ServerOutcome {
 impl FleetOutcome {
     fn new(servers: usize) -> FleetOutcome {
         FleetOutcome {
-            queue: histogram(),
-            total: histogram(),
+            queue: Spans::new(),
+            total: Spans::new(),
             servers: vec![ServerOutcome::default(); servers],
             arrived: 0,
             good: 0,

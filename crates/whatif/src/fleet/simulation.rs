@@ -258,10 +258,10 @@ impl<'f> FleetSimulation<'f> {
         self.proxies[proxy].ended(now, server, now.since(traveller.sent));
         let total = now.since(traveller.arrived);
         let outcome = &mut self.outcome;
-        outcome.total.saturating_record(total.0);
+        outcome.total.record(total.0);
         outcome
             .queue
-            .saturating_record(total.0.saturating_sub(traveller.ran.0));
+            .record(total.0.saturating_sub(traveller.ran.0));
         outcome.good += u64::from(total <= self.fleet.patience);
         let server = &mut outcome.servers[server];
         server.ran += 1;

@@ -2,13 +2,12 @@
 //!
 //! Takes an outcome, gives numbers in milliseconds and shares.
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use telemetry::share_of_rank;
 
 use super::{PoolVariant, Variant};
 use crate::outcome::share;
-use crate::{Moment, Outcome, PoolOutcome, RunsOn};
+use crate::{Moment, Outcome, PoolOutcome, RunsOn, Spans};
 
 /// Percentiles by nearest rank, milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
@@ -32,13 +31,13 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of a histogram in nanoseconds; zeros of an empty one.
-    pub fn of(histogram: &Histogram<u64>) -> Times {
+    /// Of durations in nanoseconds; zeros of none.
+    pub fn of(spans: &Spans) -> Times {
         let at = |share| {
-            let share = share_of_rank(share, histogram.len());
-            histogram.value_at_quantile(share) as f64 / 1e6
+            let share = share_of_rank(share, spans.len());
+            spans.value_at_quantile(share) as f64 / 1e6
         };
-        if histogram.is_empty() {
+        if spans.is_empty() {
             return Times::default();
         }
         Times {
@@ -48,8 +47,8 @@ impl Times {
             p99_ms: at(0.99),
             p99_9_ms: at(0.999),
             p99_99_ms: at(0.999_9),
-            mean_ms: histogram.mean() / 1e6,
-            max_ms: histogram.max() as f64 / 1e6,
+            mean_ms: spans.mean() / 1e6,
+            max_ms: spans.max() as f64 / 1e6,
         }
     }
 }
@@ -178,11 +177,10 @@ fn thread_seconds(variant: &Variant, pools: &[PoolOutcome]) -> f64 {
     of(RunsOn::Threads).sum::<f64>() + of(RunsOn::EventLoop).fold(0.0, f64::max)
 }
 
-fn merged(pools: &[PoolOutcome], of: impl Fn(&PoolOutcome) -> &Histogram<u64>) -> Histogram<u64> {
+fn merged(pools: &[PoolOutcome], of: impl Fn(&PoolOutcome) -> &Spans) -> Spans {
     let mut all = of(&pools[0]).clone();
     for pool in &pools[1..] {
-        all.add(of(pool))
-            .expect("all pools' histograms have the same bounds");
+        all.add(of(pool));
     }
     all
 }
@@ -196,11 +194,7 @@ mod tests {
     #[test]
     fn percentiles_of_few_values_are_values_by_nearest_rank() {
         let check = |values: &[u64], expect: [f64; 4]| {
-            let mut histogram = Histogram::new_with_bounds(1, 1 << 40, 3).unwrap();
-            for value in values {
-                histogram.record(value * 1_000_000).unwrap();
-            }
-            let times = Times::of(&histogram);
+            let times = Times::of(&values.iter().map(|value| value * 1_000_000).collect());
             let found = [times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms];
             let close = found
                 .iter()

@@ -22,10 +22,9 @@ mod workload;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use hdrhistogram::Histogram;
 use telemetry::Nanos;
 
-use crate::{Lifetime, LoopSteps};
+use crate::{Lifetime, LoopSteps, Spans};
 
 pub use costs::Costs;
 pub use lock_fit::LockFit;
@@ -333,8 +332,10 @@ impl Recorder {
         };
         let responses = ran().filter(|(index, _)| is_response(*index));
         Recording {
-            queue: histogram(ran().map(|(_, one)| one.queue_ns())),
-            total: histogram(responses.map(|(_, one)| one.queue_ns() + one.run_ns())),
+            queue: ran().map(|(_, one)| one.queue_ns()).collect(),
+            total: responses
+                .map(|(_, one)| one.queue_ns() + one.run_ns())
+                .collect(),
             kept: self.kept,
             steps: self.steps,
             loop_pools: self.loop_pools,
@@ -344,15 +345,6 @@ impl Recorder {
             threads: self.threads,
         }
     }
-}
-
-fn histogram(spans_ns: impl Iterator<Item = u64>) -> Histogram<u64> {
-    let mut histogram =
-        Histogram::new_with_bounds(1, SPAN_NS_MAX, 3).expect("three digits are allowed");
-    for span_ns in spans_ns {
-        histogram.saturating_record(span_ns);
-    }
-    histogram
 }
 
 /// Requests of a log, in the order in which they wanted threads.
@@ -366,8 +358,8 @@ pub struct Recording {
     refused: u64,
     /// A request has waited for an interpreter, be it for a microsecond.
     has_lock: bool,
-    queue: Histogram<u64>,
-    total: Histogram<u64>,
+    queue: Spans,
+    total: Spans,
     /// By pool.
     threads: BTreeMap<u8, (u32, u32)>,
 }
@@ -423,13 +415,13 @@ impl Recording {
             .collect()
     }
 
-    /// Waits for a thread, nanoseconds, to three digits.
-    pub fn queue(&self) -> &Histogram<u64> {
+    /// Waits for a thread, nanoseconds.
+    pub fn queue(&self) -> &Spans {
         &self.queue
     }
 
     /// Waits and runs together, likewise.
-    pub fn total(&self) -> &Histogram<u64> {
+    pub fn total(&self) -> &Spans {
         &self.total
     }
 
