@@ -112,6 +112,17 @@ def test_a_response_that_has_begun_is_cut_with_its_body(serve: Callable[..., Mil
             client.chunk()
 
 
+def test_nothing_is_read_behind_a_body_that_breaks_a_rule_while_its_response_waits(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(request("POST", "/large?broken", CHUNKED) + chunk(b"good"))
+        assert has_seen(server, "broken", ["http.request", 4])
+        client.send(b"0x2b\r\n")
+        assert has_seen(server, "broken", ["http.disconnect", 0])
+        client.send(END + request("GET", "/seen?smuggled"))
+        assert len(client.reply().body) == 32 << 20
+        assert client.is_closed()
+
+
 def test_a_client_that_sends_too_slowly_is_refused(serve: Callable[..., Milepost]) -> None:
     server = serve(*ZOO, "--body-timeout", "300ms")
     with server.connect() as client:

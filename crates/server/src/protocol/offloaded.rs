@@ -177,7 +177,7 @@ impl<'a> Offloaded<'a> {
             }
         };
         let Some(started) = self.stream.ownership.revoke() else {
-            // The response is the driver's to send by now, or is out: the connection ends with it.
+            // The response is the driver's to send by now, or is out: the connection ends behind it (`discard`).
             self.stream.client_left();
             return None;
         };
