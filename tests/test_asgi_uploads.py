@@ -194,6 +194,21 @@ def test_pieces_go_back_over_http2(serve: Callable[..., Milepost]) -> None:
         assert client.post("/count?h2", bytes(1 << 20)).body == b"1048576"
 
 
+def test_small_messages_of_a_call_are_no_odd_work(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        stream = client.begin(
+            "/count?call", ("content-type", "application/grpc"), ("te", "trailers"), method="POST", ends=False
+        )
+        server.count()
+        for _ in range(2000):
+            client.machine.send_data(stream, bytes(7))
+            client.flush()
+        client.machine.end_stream(stream)
+        client.flush()
+        assert client.response(stream).body == b"14000"
+
+
 def test_windows_hold_a_client_back_over_http2(serve: Callable[..., Milepost]) -> None:
     server = serve(*ZOO)
     with Http2(server) as client:

@@ -125,6 +125,17 @@ def test_a_stream_of_http2_is_a_connection(serve: Callable[..., Milepost]) -> No
         assert streams[0].read() == (TEXT, b"still")
 
 
+def test_small_messages_are_no_odd_work(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        client.until(lambda: client.machine.remote_settings.enable_connect_protocol)
+        stream = Stream(client, "/echo?small")
+        for _ in range(20):
+            for _ in range(100):
+                stream.send(frame(TEXT, b"small"))
+            assert [stream.read() for _ in range(100)] == [(TEXT, b"small")] * 100
+
+
 def test_a_broadcast_passes_the_streams_of_a_connection(serve: Callable[..., Milepost]) -> None:
     with Http2(serve(*ZOO)) as client:
         client.until(lambda: client.machine.remote_settings.enable_connect_protocol)

@@ -52,6 +52,12 @@ pub(super) enum Verdict {
     Leave,
 }
 
+/// Whether a frame is a small piece of a body that goes on.
+pub(super) fn is_small_data(frame: &FrameNote) -> bool {
+    let ends = frame.flags & scan::END_STREAM != 0;
+    frame.kind == scan::DATA && (1..DATA_BYTES_MIN).contains(&frame.payload_bytes) && !ends
+}
+
 impl OddWork {
     pub(super) fn new() -> Self {
         Self {
@@ -85,16 +91,14 @@ impl OddWork {
         self.last
     }
 
-    /// A frame of the client's.
+    /// A frame of the client's, unless it is a small piece of a body of messages.
     pub(super) fn received(&mut self, frame: &FrameNote) {
         let ends = frame.flags & scan::END_STREAM != 0;
         match frame.kind {
             scan::DATA if frame.payload_bytes == 0 && !ends => {
                 self.charge(FRAME_COST, "empty DATA");
             }
-            scan::DATA if frame.payload_bytes < DATA_BYTES_MIN && !ends => {
-                self.charge(FRAME_COST, "small DATA");
-            }
+            scan::DATA if is_small_data(frame) => self.charge(FRAME_COST, "small DATA"),
             scan::DATA => self.earn_bytes(frame.payload_bytes as u64),
             scan::PING => self.charge(FRAME_COST, "PING"),
             scan::SETTINGS if frame.flags & scan::ACK == 0 => {

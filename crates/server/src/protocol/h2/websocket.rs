@@ -49,6 +49,7 @@ impl StreamTask {
             body: self.body.take(),
             sending,
         };
+        self.slot.takes_messages.set(true);
         let ended = self.serve_upgraded(offloaded, &mut upgraded).await;
         self.conclude_websocket(offloaded, upgraded, ended);
     }
