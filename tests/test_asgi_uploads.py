@@ -209,6 +209,22 @@ def test_small_messages_of_a_call_are_no_odd_work(serve: Callable[..., Milepost]
         assert client.response(stream).body == b"14000"
 
 
+def test_pings_for_what_was_sent_are_no_odd_work(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        stream = client.begin("/echo", method="POST", ends=False)
+        server.count()
+        response = client.responses[stream]
+        for number in range(2000):
+            client.machine.send_data(stream, bytes(16))
+            client.flush()
+            client.until(lambda number=number: len(response.body) == 16 * (number + 1))
+            client.machine.ping(bytes(8))
+        client.machine.end_stream(stream)
+        client.flush()
+        assert client.response(stream).is_ended
+
+
 def test_windows_hold_a_client_back_over_http2(serve: Callable[..., Milepost]) -> None:
     server = serve(*ZOO)
     with Http2(server) as client:
