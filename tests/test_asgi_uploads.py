@@ -329,6 +329,30 @@ def test_a_body_that_nobody_wants_is_not_asked_for(server: Milepost) -> None:
         assert client.is_closed()
 
 
+UNASKED = request("POST", "/count?unasked", "Content-Length: 5") + b"hello"
+
+
+@pytest.mark.parametrize("way", ["limited", "tls"])
+def test_the_invitation_is_no_part_of_the_response_in_the_log(
+    serve: Callable[..., Milepost], request: pytest.FixtureRequest, way: str
+) -> None:
+    form = ("--access-log-format", "{bytes} {sent}")
+    if way == "tls":
+        authority = request.getfixturevalue("authority")
+        server = serve(*ZOO, *form, *authority.flags("server", "localhost"), tls=authority.context())
+    else:
+        server = serve(*ZOO, *form, "--rate-connection", "100M")
+    with server.connect() as client:
+        client.send(expecting("/count?asked", "Content-Length: 5"))
+        assert client.head()[0] == 100
+        client.send(b"hello")
+        assert client.reply().body == b"5"
+        client.send(UNASKED)
+        assert client.reply().body == b"5"
+    assert server.stop() == 0
+    assert server.lines[0] == server.lines[1]
+
+
 def test_a_client_need_not_wait_to_be_told(server: Milepost) -> None:
     with server.connect() as client:
         client.send(expecting("/held?eager", "Content-Length: 5"))
