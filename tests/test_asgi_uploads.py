@@ -112,6 +112,17 @@ def test_a_response_that_has_begun_is_cut_with_its_body(serve: Callable[..., Mil
             client.chunk()
 
 
+def test_nothing_is_read_behind_a_body_that_breaks_a_rule_while_its_response_waits(server: Milepost) -> None:
+    with server.connect() as client:
+        client.send(request("POST", "/large?broken", CHUNKED) + chunk(b"good"))
+        assert has_seen(server, "broken", ["http.request", 4])
+        client.send(b"0x2b\r\n")
+        assert has_seen(server, "broken", ["http.disconnect", 0])
+        client.send(END + request("GET", "/seen?smuggled"))
+        assert len(client.reply().body) == 32 << 20
+        assert client.is_closed()
+
+
 def test_a_client_that_sends_too_slowly_is_refused(serve: Callable[..., Milepost]) -> None:
     server = serve(*ZOO, "--body-timeout", "300ms")
     with server.connect() as client:
@@ -181,6 +192,37 @@ def test_pieces_go_back_over_http2(serve: Callable[..., Milepost]) -> None:
         client.flush()
         assert client.response(stream).is_ended
         assert client.post("/count?h2", bytes(1 << 20)).body == b"1048576"
+
+
+def test_small_messages_of_a_call_are_no_odd_work(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        stream = client.begin(
+            "/count?call", ("content-type", "application/grpc"), ("te", "trailers"), method="POST", ends=False
+        )
+        server.count()
+        for _ in range(2000):
+            client.machine.send_data(stream, bytes(7))
+            client.flush()
+        client.machine.end_stream(stream)
+        client.flush()
+        assert client.response(stream).body == b"14000"
+
+
+def test_pings_for_what_was_sent_are_no_odd_work(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        stream = client.begin("/echo", method="POST", ends=False)
+        server.count()
+        response = client.responses[stream]
+        for number in range(2000):
+            client.machine.send_data(stream, bytes(16))
+            client.flush()
+            client.until(lambda number=number: len(response.body) == 16 * (number + 1))
+            client.machine.ping(bytes(8))
+        client.machine.end_stream(stream)
+        client.flush()
+        assert client.response(stream).is_ended
 
 
 def test_windows_hold_a_client_back_over_http2(serve: Callable[..., Milepost]) -> None:
@@ -285,6 +327,30 @@ def test_a_body_that_nobody_wants_is_not_asked_for(server: Milepost) -> None:
         # What such a client sends next is not known.
         assert (reply.status, reply.body, reply.closes) == (403, b"not read", True)
         assert client.is_closed()
+
+
+UNASKED = request("POST", "/count?unasked", "Content-Length: 5") + b"hello"
+
+
+@pytest.mark.parametrize("way", ["limited", "tls"])
+def test_the_invitation_is_no_part_of_the_response_in_the_log(
+    serve: Callable[..., Milepost], request: pytest.FixtureRequest, way: str
+) -> None:
+    form = ("--access-log-format", "{bytes} {sent}")
+    if way == "tls":
+        authority = request.getfixturevalue("authority")
+        server = serve(*ZOO, *form, *authority.flags("server", "localhost"), tls=authority.context())
+    else:
+        server = serve(*ZOO, *form, "--rate-connection", "100M")
+    with server.connect() as client:
+        client.send(expecting("/count?asked", "Content-Length: 5"))
+        assert client.head()[0] == 100
+        client.send(b"hello")
+        assert client.reply().body == b"5"
+        client.send(UNASKED)
+        assert client.reply().body == b"5"
+    assert server.stop() == 0
+    assert server.lines[0] == server.lines[1]
 
 
 def test_a_client_need_not_wait_to_be_told(server: Milepost) -> None:

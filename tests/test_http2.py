@@ -389,6 +389,25 @@ def test_a_flood_ends_its_connection_and_takes_bounded_memory(
         assert last.ask("/hello").status == 200
 
 
+def test_stalled_streams_take_no_bandwidth_from_others(
+    tmp_path: Path, serve: Callable[..., Milepost]
+) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "large.bin").write_bytes(b"x" * 3 * MIB)
+    (tmp_path / "files" / "small.txt").write_bytes(b"small")
+    # A byte a second, beyond a burst of 16 KB.
+    toml = tables("rate_route", {"url": "/files", "rate": "1"})
+    server = serve("--static", f"/files={tmp_path / 'files'}", toml=toml)
+    with Http2(server, window=0) as client:
+        streams = [client.begin("/files/large.bin") for _ in range(100)]
+        client.until(lambda: all(client.responses[stream].status for stream in streams))
+        server.count(100)
+        with Http2(server) as other:
+            assert other.ask("/files/small.txt").body == b"small"
+        with server.connect() as other:
+            assert other.ask("GET", "/files/small.txt").body == b"small"
+
+
 def test_stalled_streams_of_a_file_hold_no_bytes_of_it(
     tmp_path: Path, serve: Callable[..., Milepost]
 ) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -276,6 +277,18 @@ def test_thousands_of_lines_arrive_in_order_per_connection(serve: Callable[..., 
         c, n = re.search(r"c=(\d+)&n=(\d+)", line).groups()
         seen.setdefault(c, []).append(int(n))
     assert seen == {str(c): list(range(500)) for c in range(8)}
+
+
+def test_an_empty_line_behind_a_body_is_no_beginning(serve: Callable[..., Milepost]) -> None:
+    server = serve("zoo:app", "--access-log-format", "{receive}")
+    with server.connect() as client:
+        # RFC 9112 section 2.2: some clients send a line end behind a body.
+        client.send(request("POST", "/body", body=b"abc") + b"\r\n")
+        client.reply()
+        time.sleep(1)
+        client.ask("GET", "/hello")
+    assert server.stop() == 0
+    assert float(server.lines[1]) < 0.9
 
 
 def test_server_timing_shows_the_phases_when_asked(serve: Callable[..., Milepost]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,33 @@ def test_a_stream_of_http2_is_a_connection(serve: Callable[..., Milepost]) -> No
         assert client.ask("/alive").body == b'"/alive"'
         streams[0].send(frame(TEXT, b"still"))
         assert streams[0].read() == (TEXT, b"still")
+
+
+def test_a_handshake_that_is_reset_while_it_is_accepted_has_its_line(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    for _ in range(10):
+        with Http2(server) as client:
+            client.until(lambda client=client: client.machine.remote_settings.enable_connect_protocol)
+            # Some of the resets are read together with the application's acceptance.
+            for number in range(50):
+                protocol = (":protocol", "websocket")
+                stream = client.begin("/echo?reset", protocol, VERSION, method="CONNECT", ends=False)
+                server.count()
+                end = time.perf_counter() + number * 20e-6
+                while time.perf_counter() < end:
+                    pass
+                client.reset(stream)
+
+
+def test_small_messages_are_no_odd_work(serve: Callable[..., Milepost]) -> None:
+    server = serve(*ZOO)
+    with Http2(server) as client:
+        client.until(lambda: client.machine.remote_settings.enable_connect_protocol)
+        stream = Stream(client, "/echo?small")
+        for _ in range(20):
+            for _ in range(100):
+                stream.send(frame(TEXT, b"small"))
+            assert [stream.read() for _ in range(100)] == [(TEXT, b"small")] * 100
 
 
 def test_a_broadcast_passes_the_streams_of_a_connection(serve: Callable[..., Milepost]) -> None:

@@ -66,6 +66,19 @@ async def ignores(scope, receive, send):
     await answer(send, b"not read", 403)
 
 
+async def large(scope, receive, send):
+    """Answers with more than sockets take, and ends the response when the body has ended, however that is."""
+    head = [(b"content-length", b"%d" % (32 << 20))]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": bytes(32 << 20), "more_body": True})
+    more, SEEN[name(scope)] = True, []
+    while more:
+        event = await receive()
+        SEEN[name(scope)].append([event["type"], len(event.get("body", b""))])
+        more = event.get("more_body", False)
+    await send({"type": "http.response.body"})
+
+
 async def seen(scope, receive, send):
     await answer(send, json.dumps(SEEN.get(name(scope), [])).encode())
 
@@ -95,6 +108,7 @@ PATHS = {
     "/held": held,
     "/release": release,
     "/ignores": ignores,
+    "/large": large,
     "/early": early,
     "/seen": seen,
 }

@@ -2,7 +2,7 @@
 //!
 //! Takes the fields in the order sent, pseudo-header fields first; checks RFC 9113 sections 8.2 and 8.3 on them, then
 //! writes the same request as an HTTP/1.1 head and has [`HeadIndex::parse`] judge that as if it had come from the
-//! network. Nothing is repaired, so that no field can become two, and no request can become two, on the way to an
+//! network. Nothing is repaired here, so that no field can become two, and no request can become two, on the way to an
 //! application (request smuggling by a downgrade). It must not know frames, and it keeps nothing.
 
 use crate::fields::{is_field_name, is_field_value};

@@ -12,6 +12,8 @@ use crate::sync::lock;
 
 /// Bytes that the application has not taken, beyond which the driver reads no more.
 const UNREAD_BYTES_MAX: usize = 64 << 10;
+/// Pieces up to this size together are one: that bounds their number, and what they take beside their bytes.
+const JOINED_BYTES_MAX: usize = 16 << 10;
 
 /// A body of which a part may be still to come.
 pub struct BodyStream {
@@ -157,7 +159,12 @@ impl BodyStream {
         // A client need not wait.
         state.is_uninvited = false;
         state.unread_bytes += piece.len();
-        state.pieces.push_back(piece);
+        match state.pieces.back_mut() {
+            Some(last) if last.len() + piece.len() <= JOINED_BYTES_MAX => {
+                last.extend_from_slice(&piece);
+            }
+            _ => state.pieces.push_back(piece),
+        }
         self.notify(state);
     }
 
@@ -199,8 +206,8 @@ mod tests {
         let body = body();
         assert_eq!(body.take(), StreamPiece::Awaited);
         body.push(b"a".to_vec());
-        body.push(b"b".to_vec());
         assert_eq!(body.take(), StreamPiece::Here(b"a".to_vec(), true));
+        body.push(b"b".to_vec());
         body.end(BodyEnd::Complete);
         assert_eq!(body.take(), StreamPiece::Here(b"b".to_vec(), false));
         assert_eq!(body.take(), StreamPiece::Here(Vec::new(), false));
@@ -225,6 +232,20 @@ mod tests {
         assert!(!body.takes_more());
         assert!(matches!(body.take(), StreamPiece::Here(_, true)));
         assert!(body.takes_more());
+    }
+
+    #[test]
+    fn small_pieces_are_one() {
+        let body = body();
+        (0..60_000).for_each(|_| body.push(vec![7]));
+        for bytes in [JOINED_BYTES_MAX, JOINED_BYTES_MAX, JOINED_BYTES_MAX, 10_848] {
+            assert_eq!(body.take(), StreamPiece::Here(vec![7; bytes], true));
+        }
+        assert_eq!(body.take(), StreamPiece::Awaited);
+        body.push(vec![7; JOINED_BYTES_MAX]);
+        body.push(vec![7]);
+        let first = StreamPiece::Here(vec![7; JOINED_BYTES_MAX], true);
+        assert_eq!(body.take(), first);
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub(crate) struct PendingStart {
     pub(crate) head: Option<ResponseHead>,
     /// Bytes that the worker had sent itself before the first part.
     pub(crate) sent_before: u64,
+    /// Bytes of these and of the first parts that are an interim response, and none of this one.
+    pub(crate) interim_bytes: u64,
     /// The bandwidth that the application gave this response.
     pub(crate) rate: Option<Rate>,
     /// The file that parts have moved to, which only these keep open.

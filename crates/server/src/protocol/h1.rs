@@ -341,10 +341,11 @@ impl H1 {
         driver.flush_due(now);
         let Scratch { input, head } = &mut *scratch;
         let input = &input[..bytes];
+        // An empty line that came behind the last request is not the beginning of this one.
+        if self.received > 0 && !self.has_begun() {
+            self.arrived = now;
+        }
         let step = if self.buffer.is_empty() {
-            if self.received > 0 {
-                self.arrived = now;
-            }
             let (used, step) = self.advance(input, head, now);
             self.buffer.extend_from_slice(&input[used..]);
             step

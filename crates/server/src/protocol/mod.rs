@@ -289,6 +289,11 @@ impl Connection {
     /// bounds of `linger`. Its connection lives on.
     async fn discard(&self, body: &mut StreamedBody) -> bool {
         body.body.leave();
+        // Its decoder stands before the fault, and would take what follows for a body and requests that the client never
+        // sent (RFC 9112 section 11.2, request smuggling).
+        if body.is_broken() {
+            return false;
+        }
         let linger = Duration::from_nanos(self.driver.config().timeouts.linger.0);
         let until = body.body.received_bytes() + LINGER_BYTES_MAX as u64;
         let received = poll_fn(|context| match body.poll(self, context) {

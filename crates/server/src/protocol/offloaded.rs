@@ -177,7 +177,7 @@ impl<'a> Offloaded<'a> {
             }
         };
         let Some(started) = self.stream.ownership.revoke() else {
-            // The response is the driver's to send by now, or is out: the connection ends with it.
+            // The response is the driver's to send by now, or is out: the connection ends behind it (`discard`).
             self.stream.client_left();
             return None;
         };
@@ -305,9 +305,9 @@ impl<'a> Offloaded<'a> {
         let memory = &self.connection.driver.shared.replies_memory;
         self.stream.put_back(parts, memory);
         let mut pending = self.stream.pending();
-        let sent_bytes = &mut pending.start().sent_before;
-        *sent_bytes += sent;
-        let sent_bytes = *sent_bytes;
+        let start = pending.start();
+        start.sent_before += sent;
+        let sent_bytes = start.sent_before.saturating_sub(start.interim_bytes);
         if progress != Progress::Done {
             return None;
         }
@@ -323,15 +323,15 @@ impl<'a> Offloaded<'a> {
 
     /// Sends what the worker could not, until it has finished the response and all is out.
     async fn send_pending(&self) -> Then {
-        let (sent_before, rate) = {
+        let (sent_before, interim_bytes, rate) = {
             let mut pending = self.stream.pending();
             let start = pending.start();
-            (start.sent_before, start.rate)
+            (start.sent_before, start.interim_bytes, start.rate)
         };
         let mut sender =
             ResponseSender::new(self.connection, self.stream, self.admitted.route, rate);
         let sent = self.send_parts(&mut sender).await;
-        let sent_bytes = sent_before + sender.monitor.sent;
+        let sent_bytes = (sent_before + sender.monitor.sent).saturating_sub(interim_bytes);
         // Before the exchange ends: what is left of the connection's bandwidth is for its next response.
         drop(sender);
         let concluded = match sent {

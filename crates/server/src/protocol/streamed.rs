@@ -19,6 +19,7 @@ use super::{Connection, Woken};
 use crate::driver::Driver;
 use crate::exchange::{Body, BodyEnd, BodyStream, Exchange};
 use crate::refusal::Refusal;
+use crate::sync::invariant;
 
 /// A body of a declared length up to this is received whole, before its application begins: that costs little, and a
 /// slow client costs the application nothing.
@@ -35,6 +36,8 @@ pub(super) struct StreamedBody {
     pace: Pace,
     moved: Stamp,
     alarm: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// It will not come to its end: what follows on the connection may be neither its rest nor a request.
+    is_broken: bool,
 }
 
 /// Whether an application, or an upstream, takes the body of an exchange while it arrives.
@@ -89,6 +92,7 @@ impl StreamedBody {
             pace: streamed_pace(driver, exchange, now),
             moved: now,
             alarm: None,
+            is_broken: false,
         };
         let mut whole = Vec::new();
         streamed.decode(input, now, |piece| whole.extend_from_slice(piece))?;
@@ -107,6 +111,11 @@ impl StreamedBody {
     /// Whether all of the body has come.
     pub(super) fn is_done(&self) -> bool {
         self.decoder.is_done()
+    }
+
+    /// Whether receiving it has failed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 
     /// When bytes of it came last.
@@ -133,8 +142,19 @@ impl StreamedBody {
         Ok(())
     }
 
-    /// Receives as much as the application takes. Ready once nothing more comes.
+    /// Receives as much as the application takes. Ready once nothing more comes; not to be called behind an error.
     pub(super) fn poll(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), NoBody>> {
+        invariant!(!self.is_broken, "a body that is broken is received");
+        let received = self.poll_reads(connection, context);
+        self.is_broken = matches!(received, Poll::Ready(Err(_)));
+        received
+    }
+
+    fn poll_reads(
         &mut self,
         connection: &Connection,
         context: &mut Context<'_>,

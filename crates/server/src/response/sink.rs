@@ -128,6 +128,8 @@ pub(super) struct Sink {
     pub(super) scratch: Option<Box<SendBuffers>>,
     /// Bytes that the socket took from this thread.
     pub(super) sent_bytes: u64,
+    /// Bytes of an interim response, while it is offered.
+    interim_bytes: u64,
     /// Something of the response was offered to the socket: the driver cannot answer in place of this thread.
     is_started: bool,
     /// The driver sends the rest and ends the exchange.
@@ -213,7 +215,9 @@ impl Sink {
             data: Data::NOTHING,
             after: b"",
         };
+        self.interim_bytes = frame.bytes() as u64;
         self.offer(frame, memory);
+        self.interim_bytes = 0;
         self.sent_bytes = sent_bytes;
         if let Some(stream) = self.to.stream.as_ref().filter(|_| !self.is_queued) {
             stream.set_sent_bytes(sent_bytes);
@@ -278,6 +282,7 @@ impl Sink {
             if !self.is_queued {
                 let start = pending.start();
                 start.sent_before = self.sent_bytes;
+                start.interim_bytes = self.interim_bytes;
                 start.rate = self.rate;
                 start.head = self.head.take();
             }

@@ -17,7 +17,7 @@ use telemetry::{Nanos, ResetBy, Stamp};
 use super::PREFACE;
 use super::departure::{Departure, Leaving};
 use super::mux::{StreamMux, UPLOAD_WINDOWS};
-use super::odd_work::Verdict;
+use super::odd_work::{self, Verdict};
 use super::pipe::{CodecPipe, FrameEvent, FrameNote, pipe};
 use super::resets::UnbegunStreams;
 use super::scan;
@@ -75,6 +75,8 @@ pub(super) struct Http2 {
     /// Highest number of a stream that was begun.
     pub(super) last_stream: u32,
     pub(super) unbegun: UnbegunStreams,
+    /// Small pieces of bodies that are not accounted for: what a stream takes is known once its task has run.
+    small_data: Vec<FrameNote>,
     /// The error that ends the connection.
     pub(super) failed: Option<Reason>,
     /// The client has sent its settings, and acknowledged ours.
@@ -178,6 +180,7 @@ impl Http2 {
             tasks: FuturesUnordered::new(),
             last_stream: 0,
             unbegun: UnbegunStreams::default(),
+            small_data: Vec::new(),
             failed: None,
             has_settings: false,
             is_acknowledged: false,
@@ -256,6 +259,7 @@ impl Http2 {
             self.take_events(now);
             self.mux.grant_turns(now);
             self.poll_tasks(context);
+            self.settle_small_data();
             let more = self.mux.pipe.has_unfed() && frames_left > 0 && self.slow_until <= now;
             if !(self.mux.is_moved() || more) || self.closed || self.mux.over().is_some() {
                 break;
@@ -371,7 +375,10 @@ impl Http2 {
             // RFC 9113 section 3.4.
             self.end_by_error(Reason::PROTOCOL_ERROR);
         }
-        self.mux.odd_work.borrow_mut().received(note);
+        match odd_work::is_small_data(note) {
+            true => self.small_data.push(*note),
+            false => self.mux.odd_work.borrow_mut().received(note),
+        }
         match note.kind {
             scan::SETTINGS if note.flags & scan::ACK != 0 => self.is_acknowledged = true,
             scan::HEADERS | scan::CONTINUATION => {
@@ -391,6 +398,20 @@ impl Http2 {
             }
             scan::RST_STREAM => self.reset(note, ResetBy::Client),
             _ => {}
+        }
+    }
+
+    /// Accounts for small pieces of bodies, unless they are messages, which are work however small they are.
+    fn settle_small_data(&mut self) {
+        let streams = self.mux.streams.borrow();
+        let is_message = |stream| {
+            let slot = streams.get(stream);
+            slot.is_some_and(|slot| slot.takes_messages.get())
+        };
+        for note in std::mem::take(&mut self.small_data) {
+            if !is_message(note.stream) {
+                self.mux.odd_work.borrow_mut().received(&note);
+            }
         }
     }
 

@@ -10,7 +10,8 @@ use http_types::{Request, Response, StatusCode};
 use super::priority::Priority;
 use crate::response::ResponseHead;
 
-/// Judges a request; on success `block` is its head, into which `index` points.
+/// Judges a request; on success `block` is its head, into which `index` points. A fragment of `:path` is not judged: the
+/// `http` crate has left it out, and what of the target is left is what all others see.
 pub(super) fn judge<T>(
     request: &Request<T>,
     body: BodyState,

@@ -261,7 +261,7 @@ impl StreamMux {
         let mut pace = self.window_pace.get();
         pace.advance(bytes as u64, now);
         self.window_pace.set(pace);
-        self.odd_work.borrow_mut().earn_bytes(bytes as u64);
+        self.odd_work.borrow_mut().sent_data(bytes as u64);
         self.has_moved();
     }
 

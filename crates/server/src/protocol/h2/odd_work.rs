@@ -40,6 +40,8 @@ pub(super) struct OddWork {
     refilled: Stamp,
     /// What the account has been charged most for.
     last: &'static str,
+    /// DATA was sent to the client since its last PING.
+    has_sent: bool,
 }
 
 /// What follows from an account.
@@ -52,6 +54,12 @@ pub(super) enum Verdict {
     Leave,
 }
 
+/// Whether a frame is a small piece of a body that goes on.
+pub(super) fn is_small_data(frame: &FrameNote) -> bool {
+    let ends = frame.flags & scan::END_STREAM != 0;
+    frame.kind == scan::DATA && (1..DATA_BYTES_MIN).contains(&frame.payload_bytes) && !ends
+}
+
 impl OddWork {
     pub(super) fn new() -> Self {
         Self {
@@ -59,6 +67,7 @@ impl OddWork {
             bytes: 0,
             refilled: Stamp::ZERO,
             last: "nothing",
+            has_sent: false,
         }
     }
 
@@ -85,17 +94,17 @@ impl OddWork {
         self.last
     }
 
-    /// A frame of the client's.
+    /// A frame of the client's, unless it is a small piece of a body of messages.
     pub(super) fn received(&mut self, frame: &FrameNote) {
         let ends = frame.flags & scan::END_STREAM != 0;
         match frame.kind {
             scan::DATA if frame.payload_bytes == 0 && !ends => {
                 self.charge(FRAME_COST, "empty DATA");
             }
-            scan::DATA if frame.payload_bytes < DATA_BYTES_MIN && !ends => {
-                self.charge(FRAME_COST, "small DATA");
-            }
+            scan::DATA if is_small_data(frame) => self.charge(FRAME_COST, "small DATA"),
             scan::DATA => self.earn_bytes(frame.payload_bytes as u64),
+            // Clients of gRPC find out how much is on its way by a PING for what they get, one at a time.
+            scan::PING if std::mem::take(&mut self.has_sent) => {}
             scan::PING => self.charge(FRAME_COST, "PING"),
             scan::SETTINGS if frame.flags & scan::ACK == 0 => {
                 self.charge(SETTINGS_COST, "SETTINGS");
@@ -119,6 +128,12 @@ impl OddWork {
     /// A request was answered to its end.
     pub(super) fn completed(&mut self) {
         self.earn(COMPLETE_WORTH);
+    }
+
+    /// DATA is sent to the client.
+    pub(super) fn sent_data(&mut self, bytes: u64) {
+        self.has_sent = true;
+        self.earn_bytes(bytes);
     }
 
     /// Bytes of a body have passed.
@@ -165,6 +180,21 @@ mod tests {
             work.received(&note(scan::PING, 0, 8, 0));
             assert_eq!(work.verdict(), Verdict::Fine);
         }
+    }
+
+    #[test]
+    fn one_ping_for_what_was_sent_costs_nothing() {
+        let mut work = OddWork::new();
+        for _ in 0..100_000 {
+            work.sent_data(1);
+            work.received(&note(scan::PING, 0, 8, 0));
+        }
+        assert_eq!(work.verdict(), Verdict::Fine);
+        work.sent_data(1);
+        (0..1_000).for_each(|_| work.received(&note(scan::PING, 0, 8, 0)));
+        assert_eq!(work.verdict(), Verdict::Slow);
+        work.received(&note(scan::PING, 0, 8, 0));
+        assert_eq!((work.verdict(), work.last()), (Verdict::Leave, "PING"));
     }
 
     #[test]

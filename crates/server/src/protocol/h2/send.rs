@@ -205,15 +205,49 @@ impl StreamTask {
         data.map_err(|error| Stop::of_send(&error))
     }
 
-    /// Bytes that may be sent now, of `want`: waits for the response's share of the bandwidth, for a turn of the
-    /// connection and for the stream's window.
+    /// Bytes that may be sent now, of `want`: waits for a turn of the connection, for the stream's window and for the
+    /// response's share of the bandwidth.
     pub(super) async fn allowance(
         &self,
         sending: &mut StreamSender,
         stream: Option<&StreamShared>,
         want: u64,
     ) -> Result<usize, Stop> {
-        let want = self.share_of_bandwidth(sending, want).await?;
+        let most = want.min(TURN_BYTES as u64 * 4);
+        let most = usize::try_from(most).expect("a turn fits memory");
+        let capacity = self.capacity(sending, stream, most).await?;
+        let Some(limit) = &mut sending.limit else {
+            return Ok(capacity);
+        };
+        // Of what the client takes: those that share the bandwidth wait for all that is reserved, and a client may keep
+        // the windows of many streams shut.
+        let now = telemetry::now();
+        let (from, share) = limit.reserve(capacity as u64, now);
+        let share = usize::try_from(share).expect("no more than was wanted");
+        if from <= now {
+            sending.send.reserve_capacity(share);
+            return Ok(share);
+        }
+        // The connection's window is for its other streams meanwhile.
+        sending.send.reserve_capacity(0);
+        let capacity = match self.rest(from.since(now)).await {
+            Ok(()) => self.capacity(sending, stream, share).await,
+            Err(stop) => Err(stop),
+        };
+        if let Some(limit) = &mut sending.limit {
+            let unsent = share - capacity.as_ref().map_or(0, |bytes| *bytes);
+            limit.give_back(unsent as u64);
+        }
+        capacity
+    }
+
+    /// Bytes that the client takes now, of `want`: waits for a turn of the connection and for the stream's window.
+    async fn capacity(
+        &self,
+        sending: &mut StreamSender,
+        stream: Option<&StreamShared>,
+        want: usize,
+    ) -> Result<usize, Stop> {
         loop {
             let granted = self.turn(sending, stream, want).await?;
             let wanted = granted.min(want);
@@ -222,9 +256,6 @@ impl StreamTask {
             if capacity > 0 {
                 // What it does not get now it asks for again: others may be more urgent by then.
                 sending.send.reserve_capacity(capacity);
-                if let Some(limit) = &mut sending.limit {
-                    limit.give_back((want - capacity) as u64);
-                }
                 return Ok(capacity);
             }
             if self.mux.window() > 0 {
@@ -291,31 +322,13 @@ impl StreamTask {
         })?
     }
 
-    /// Bytes of `want` that the limits of the bandwidth allow, at most those of a few turns.
-    async fn share_of_bandwidth(
-        &self,
-        sending: &mut StreamSender,
-        want: u64,
-    ) -> Result<usize, Stop> {
-        let most = want.min(TURN_BYTES as u64 * 4);
-        let as_len = |bytes: u64| usize::try_from(bytes).expect("a turn fits memory");
-        let Some(limit) = &mut sending.limit else {
-            return Ok(as_len(most));
-        };
-        let now = telemetry::now();
-        let (from, bytes) = limit.reserve(most, now);
-        if from > now {
-            let mut alarm = pin!(tokio::time::sleep(Duration::from_nanos(from.since(now).0)));
-            let rest = self.wait(Stamp::NEVER, Interrupts::Any, |context| {
-                alarm.as_mut().poll(context).is_ready().then_some(())
-            });
-            // What the limit has granted will not be sent.
-            if let Err(woken) = rest.await {
-                limit.give_back(bytes);
-                return Err(woken.stop());
-            }
-        }
-        Ok(as_len(bytes.min(most)))
+    /// Waits until the limits of the bandwidth allow more.
+    async fn rest(&self, pause: Nanos) -> Result<(), Stop> {
+        let mut alarm = pin!(tokio::time::sleep(Duration::from_nanos(pause.0)));
+        let rested = self.wait(Stamp::NEVER, Interrupts::Any, |context| {
+            alarm.as_mut().poll(context).is_ready().then_some(())
+        });
+        rested.await.map_err(Woken::stop)
     }
 
     /// Why the rest of a worker's response is not sent, if that is so.

@@ -29,6 +29,8 @@ pub(super) struct StreamSlot {
     pub(super) deadline: Cell<Stamp>,
     /// The deadline has passed.
     pub(super) is_due: Cell<bool>,
+    /// What the client sends are messages: small ones are no odd work.
+    pub(super) takes_messages: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -113,6 +115,7 @@ impl StreamTable {
             reset: Cell::new((ResetBy::None, 0)),
             deadline: Cell::new(Stamp::NEVER),
             is_due: Cell::default(),
+            takes_messages: Cell::default(),
             waker: RefCell::default(),
         })
     }

@@ -47,6 +47,7 @@ impl StreamTask {
                 return self.mux.connection.end_exchange(exchange, 0);
             }
         };
+        self.slot.takes_messages.set(true);
         let client = StreamEnd {
             task: self,
             body,

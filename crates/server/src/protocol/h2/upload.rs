@@ -63,6 +63,7 @@ impl StreamTask {
             BodyFraming::Length(bytes) => Some(bytes),
             _ => None,
         };
+        self.slot.takes_messages.set(exchange.is_grpc());
         let body = BodyStream::new(shared);
         let is_invitation_due = index.expect_continue;
         if is_invitation_due {

@@ -24,7 +24,9 @@ struct UpgradedStream {
     session: WebSocketSession,
     /// What the client sends; `None` once that has ended.
     body: Option<RecvStream>,
-    sending: StreamSender,
+    /// `None` where the client has reset the stream before its acceptance was sent: the connection is lost from the
+    /// beginning on.
+    sending: Option<StreamSender>,
 }
 
 impl StreamTask {
@@ -37,18 +39,20 @@ impl StreamTask {
         let head = offloaded.stream.pending().start().head.take();
         let route = offloaded.admitted.route;
         let sending = head.and_then(|head| self.send_head(&head, route, None, false).ok());
-        let Some(sending) = sending else {
-            // The stream is gone; the application hears of it, and the exchange ends with it.
-            channel.lost();
-            return self.stop(Woken::End.stop(), Reason::CANCEL);
-        };
-        self.driver.stats().websockets.add();
         let config = self.driver.config().websocket();
+        let now = telemetry::now();
+        let mut session = WebSocketSession::new(channel, config, Vec::new(), now);
+        match sending {
+            Some(_) => self.driver.stats().websockets.add(),
+            // The application hears of it, and the exchange ends with it.
+            None => session.lose(now),
+        }
         let mut upgraded = UpgradedStream {
-            session: WebSocketSession::new(channel, config, Vec::new(), telemetry::now()),
+            session,
             body: self.body.take(),
             sending,
         };
+        self.slot.takes_messages.set(true);
         let ended = self.serve_upgraded(offloaded, &mut upgraded).await;
         self.conclude_websocket(offloaded, upgraded, ended);
     }
@@ -134,6 +138,9 @@ impl StreamTask {
         let UpgradedStream {
             session, sending, ..
         } = upgraded;
+        let Some(sending) = sending else {
+            return false;
+        };
         let stream = offloaded.stream;
         let want = stream.pending().bytes();
         if want == 0 {
@@ -192,20 +199,25 @@ impl StreamTask {
         mut upgraded: UpgradedStream,
         ended: Option<Finished>,
     ) {
-        let session = &upgraded.session;
+        let UpgradedStream {
+            session, sending, ..
+        } = &mut upgraded;
         self.mux.forgo_turn(&self.slot);
         if let Some(Finished { mut exchange, .. }) = ended {
             session.complete(&mut exchange.record);
             exchange.record.stream = offloaded.admitted.stream;
             if session.is_lost() {
                 self.stop(Woken::End.stop(), Reason::CANCEL);
-            } else if upgraded.sending.send_end().is_ok() {
+            }
+            let Some(sending) = sending else {
+                self.note_reset(&mut exchange.record.stream);
+                return self.mux.connection.end_exchange(exchange, 0);
+            };
+            if !session.is_lost() && sending.send_end().is_ok() {
                 self.mux.has_moved();
             }
             let record = exchange.record;
-            return upgraded
-                .sending
-                .end(self, record, EndedHead::Exchange(exchange));
+            return sending.end(self, record, EndedHead::Exchange(exchange));
         }
         let stop = Woken::Cut.stop();
         self.stop(stop, Reason::CANCEL);
