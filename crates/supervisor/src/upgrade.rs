@@ -205,12 +205,7 @@ impl<'s> Supervisor<'s> {
                 .as_ref()
                 .map(serde_json::to_value)
                 .transpose()?,
-            clients: client
-                .iter()
-                .chain(waiting)
-                .chain(self.answers.scaling())
-                .copied()
-                .collect(),
+            clients: client.iter().chain(waiting).copied().collect(),
             counters: self.counters.file().as_raw_fd(),
             history: self.history.as_ref().map(|one| one.file.file().as_raw_fd()),
             processes: processes.collect::<Result<_, _>>()?,
