@@ -108,7 +108,7 @@ pub use state_dir::in_state_dir;
 pub use upgrade::{Handed, Succession, receive};
 
 /// Time that a draining process has beyond its own deadline, before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = ipc::KILL_GRACE;
 /// The longest sleep: nothing depends on it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
