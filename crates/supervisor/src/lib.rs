@@ -414,6 +414,15 @@ impl<'s> Supervisor<'s> {
     fn close(mut self) -> i32 {
         // Before the pid file: where that is gone, the next start may listen on the same addresses.
         self.sockets.end();
+        if let Some(pid_file) = &self.pid_file
+            && let Err(error) = pid_file.remove()
+        {
+            let path = pid_file.path().display();
+            say(&format!(
+                "the pid file `{path}` is empty from now on, and cannot be removed: {}",
+                plain(&error)
+            ));
+        }
         drop(self.pid_file.take());
         // Files of sockets were removed when the stop began: other programs may use their names by now.
         self.tell_stopped();
