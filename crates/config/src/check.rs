@@ -273,6 +273,18 @@ impl Check<'_> {
         }
     }
 
+    /// A file can only be made in a folder that there is. Whether the server may do so is not asked: after a start as root,
+    /// a reload asks as another user.
+    fn folder_of(&mut self, origin: &Origin, file: &Path) {
+        let Some(dir) = file.parent() else {
+            return;
+        };
+        let found = (self.machine.folder)(dir).map_err(|error| error.kind());
+        if let Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) = found {
+            self.folder(origin, dir);
+        }
+    }
+
     /// What to do about something that is not there or cannot be used.
     fn right_hint(&self, error: &io::Error, rights: &str) -> String {
         match error.kind() {
