@@ -104,6 +104,7 @@ pub use certificates::certificate_status;
 pub use file_reader::{CertificateFiles, PreparedCredentials};
 pub use metrics::families as metric_families;
 pub use plan::Overrides;
+pub use privileges::check_account;
 pub use state_dir::in_state_dir;
 pub use upgrade::{Handed, Succession, receive};
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::Check;
 use crate::builder::{Draft, Placed};
+use crate::fault::ConfigFault;
 use crate::parse::bind::UNIX_PATH_BYTES_MAX;
 use crate::typed::{
     AdminBind, Bind, Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers,
@@ -29,6 +30,7 @@ impl Check<'_> {
     pub(super) fn processes(&mut self, draft: &Draft, config: &mut Config) {
         self.drivers_in_all(draft, config);
         self.supervisor_files(config, &draft.origin("processes"));
+        self.account(draft, config);
         self.preload(draft, config);
         config.processes.development = self.development(draft);
         self.control(draft, config);
@@ -48,6 +50,15 @@ impl Check<'_> {
         if let Some((text, hint)) = too_many_drivers(processes, drivers) {
             let origin = draft.first_origin(&["drivers", "processes"]);
             self.statement(&origin, text, hint);
+        }
+    }
+
+    fn account(&mut self, draft: &Draft, config: &Config) {
+        let processes = &config.processes;
+        if let Err(fault) = (self.machine.account)(&processes.user, &processes.group) {
+            let said =
+                ConfigFault::statement(draft.first_origin(&["user", "group"]), fault.to_string());
+            self.faults.push(said.with_hint_maybe(fault.hint));
         }
     }
 
@@ -104,6 +115,7 @@ impl Check<'_> {
             let hint = format!("the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path");
             self.statement(&draft.origin("control"), text, hint);
         }
+        self.folder_of(&draft.origin("control"), &file);
         config.processes.control = ControlConfig::At(file);
     }
 

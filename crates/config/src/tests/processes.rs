@@ -352,3 +352,12 @@ fn says_what_is_set_in_vain() {
     --reuseport-steering=cpus => expected one of `hash`, `cpu`, found `cpus` > did you mean `cpu`?
     " }
 }
+
+#[test]
+fn refuses_what_the_start_would_refuse() {
+    said! { r"
+    --control=missing/m.sock => folder `/srv/missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --user=missing => cannot become user `missing`: there is no such user
+    --group=missing => cannot become user `missing`: there is no such user
+    " }
+}
