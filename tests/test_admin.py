@@ -287,6 +287,25 @@ def test_a_unix_socket_is_for_root_and_the_servers_user(serve: Callable[..., Mil
         assert said.stdout in ("403", "000")
 
 
+def test_the_file_of_a_unix_socket_goes_with_a_reload_and_a_stop(
+    serve: Callable[..., Milepost], folder: Path
+) -> None:
+    toml, paths = folder / "admin.toml", [folder / "a.sock", folder / "b.sock"]
+
+    def config(path: Path) -> str:
+        toml.write_text(f'app = "app:app"\nadmin_bind = "unix:{path}"\n')
+        return f"--config={toml}"
+
+    server = serve(config(paths[0]))
+    assert until(paths[0].exists)
+    config(paths[1])
+    server.signal(signal.SIGHUP)
+    assert until(paths[1].exists)
+    assert until(lambda: not paths[0].exists())
+    assert server.stop() == 0
+    assert not paths[1].exists()
+
+
 def test_clients_that_never_read_hold_nobody(serve: Callable[..., Milepost], folder: Path, port: int) -> None:
     server = serve("app:app", "--admin-bind", f"127.0.0.1:{port}")
     assert until(lambda: answers(port))
@@ -307,7 +326,19 @@ def test_an_address_that_is_taken_is_told_and_tried_again(
 ) -> None:
     with socket.create_server(("127.0.0.1", port)):
         server = serve("app:app", "--admin-bind", f"127.0.0.1:{port}")
-        assert until(lambda: "admin_bind" in server.errors)
+        told = f"admin_bind `127.0.0.1:{port}`: Address already in use"
+        assert until(lambda: told in server.errors)
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+        seen: set[str] = set()
+
+        def has_tried_again() -> bool:
+            seen.update(children.read_text().split())
+            return len(seen) >= 5
+
+        # One process serves, and several have tried to listen.
+        assert until(has_tried_again)
+        assert server.errors.count(told) == 1
+        assert server.errors.count("it is started again") == 1
         with server.connect() as client:
             assert client.ask("GET", "/").status == 200
     assert until(lambda: answers(port))

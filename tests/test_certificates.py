@@ -262,6 +262,47 @@ def test_a_certificate_at_fault_keeps_no_other_from_being_renewed(
     assert until(lambda: meet(server, context, "shop.example").serial != old["shop.example"])
 
 
+@pytest.mark.parametrize("way", ["a folder", "a file"])
+def test_a_link_that_is_set_anew_is_followed(
+    supervise: Callable[..., Supervised], authority: Authority, tmp_path: Path, way: str
+) -> None:
+    """As deployments do with a folder of their own for each version, and Kubernetes."""
+    current = tmp_path / "current"
+
+    def put(version: str) -> None:
+        pair = authority.pair(version, "shop.example")
+        folder = tmp_path / f"folder of {version}"
+        folder.mkdir(exist_ok=True)
+        for file, name in zip(pair, ("tls.crt", "tls.key"), strict=True):
+            file.replace(folder / name)
+
+    def point(version: str) -> None:
+        new = tmp_path / "new"
+        new.symlink_to(f"folder of {version}")
+        new.replace(current)
+
+    put("one")
+    point("one")
+    pair = (current / "tls.crt", current / "tls.key")
+    if way == "a file":
+        links = tmp_path / "links"
+        links.mkdir()
+        for file in pair:
+            (links / file.name).symlink_to(file)
+        pair = (links / "tls.crt", links / "tls.key")
+    server = supervise(toml=tables("tls", table(pair)))
+    context = authority.context()
+    put("two")
+    for change in (lambda: point("two"), lambda: put("two"), lambda: point("one"), lambda: put("one")):
+        old = meet(server, context).serial
+        change()
+        assert until(lambda old=old: meet(server, context).serial != old), server.errors
+    server.done("reload")
+    old = meet(server, context).serial
+    put("one")
+    assert until(lambda: meet(server, context).serial != old), server.errors
+
+
 def test_keys_of_tickets_change_while_a_certificate_is_at_fault(
     supervise: Callable[..., Supervised], authority: Authority
 ) -> None:

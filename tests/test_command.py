@@ -380,6 +380,28 @@ def test_a_variable_that_is_wrong_is_named(folder: Path) -> None:
 # check
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--access-log", "logs"),
+        ("--pid-file", "logs"),
+        ("--control", "missing/control"),
+        ("--user", "no-such-name"),
+        ("--group", "no-such-name"),
+        ("--admin-bind", "127.0.0.1:9919", "--bind", "127.0.0.1:9919"),
+        ("--admin-bind", "unix:missing/admin"),
+        ("--access-log", "logs/a", "--error-log", "logs/../logs/a"),
+        ("--access-log", "link/a", "--error-log", "logs/a"),
+    ],
+)
+def test_check_refuses_what_a_start_would(folder: Path, flags: tuple[str, ...]) -> None:
+    (folder / "logs").mkdir()
+    (folder / "link").symlink_to("logs")
+    done = run(folder, "check", "app:app", *flags)
+    assert done.returncode == 1, done
+    assert flags[-2] in done.stderr or flags[0] in done.stderr
+
+
 def test_check_says_yes(folder: Path) -> None:
     done = run(folder, "check", "app:app", "--static", "/s=www")
     assert (done.returncode, done.stderr) == (0, ""), done

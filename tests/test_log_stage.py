@@ -148,6 +148,28 @@ def test_a_second_signal_ends_the_wait_for_a_log_that_is_stuck(
     os.close(reader)
 
 
+@pytest.mark.parametrize("overflow", ["drop", "wait"])
+def test_what_a_stuck_log_loses_at_the_end_is_said(
+    serve: Callable[..., Milepost], tmp_path: Path, overflow: str
+) -> None:
+    pipe = tmp_path / "stalled"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    options = ("--log-overflow", overflow, "--drain-timeout", "1s", "--processes", "1")
+    server = serve("zoo:app", "--access-log", str(pipe), *options, log=None)
+    count = 20
+    with server.connect() as client:
+        # More than a pipe has room for.
+        for _ in range(count):
+            assert client.ask("GET", f"/hello?{'x' * 4_000}").status == 200
+    assert server.stop() == 0
+    kept = os.read(reader, 2 * PIPE_BYTES).count(b"\n")
+    os.close(reader)
+    assert "SIGKILL" not in server.errors
+    lost = re.findall(r"(\d+) lines could not be written|dropped (\d+) more records", server.errors)
+    assert kept + sum(int(number) for pair in lost for number in pair if number) == count, server.errors
+
+
 TICKER = """
 import threading, time
 

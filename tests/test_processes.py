@@ -157,6 +157,22 @@ def test_a_key_that_only_root_may_read_serves_another_user(public: Path) -> None
         assert meet(server, authority.context()).reply.status == 200
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_a_pid_file_that_the_user_cannot_remove_is_emptied(public: Path, is_upgraded: bool) -> None:
+    write_app(public)
+    command, env = everybodys(public)
+    pid_file = public / "milepost.pid"
+    flags = ("app:app", "--user", "nobody", "--pid-file", str(pid_file))
+    with Supervised(public, *flags, log=None, command=command, env=env) as server:
+        if is_upgraded:
+            server.done("upgrade")
+        assert int(pid_file.read_text()) == server.pid
+        assert server.stop() == 0
+    assert pid_file.read_text() == ""
+    assert f"the pid file `{pid_file}` is empty from now on, and cannot be removed" in server.errors
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its group")
 def test_the_group_alone_may_be_dropped(supervise: Callable[..., Supervised]) -> None:
     server = supervise("--group", "1")

@@ -99,10 +99,14 @@ def test_a_replacement_that_cannot_start_leaves_the_old_one(
     first = server.settled(1)
     write_app(tmp_path, "two", "raise RuntimeError('no such luck')")
     assert server.who_answer(20).keys() == first
-    assert until(lambda: "no such luck" in server.errors)
+    # After more attempts than a slot without a process gets.
+    assert until(lambda: "process 0 failed to start, 6 in a row" in server.errors)
+    assert "no such luck" in server.errors
     assert server.who_answer(20).keys() == first
+    assert server.status()["totals"]["recycled"] == 0
     write_app(tmp_path, "three")
     assert until(lambda: server.answers()[0] == "three")
+    assert until(lambda: server.status()["totals"]["recycled"] >= 1)
 
 
 def test_what_runs_long_in_an_old_process_is_not_cut(supervise: Callable[..., Supervised]) -> None:

@@ -159,3 +159,23 @@ def test_a_reload_after_it_and_a_stop_work_as_before(server: Supervised, tmp_pat
     assert server.serves_only("two")
     server.done("stop")
     assert server.wait() == 0
+
+
+def test_a_pid_file_stays_what_it_was_until_the_next_start(
+    supervise: Callable[..., Supervised], wheel: Path, tmp_path: Path
+) -> None:
+    def config(name: str) -> str:
+        (tmp_path / "milepost.toml").write_text(f'app = "app:app"\npid_file = "{tmp_path / name}"\n')
+        return "--config=milepost.toml"
+
+    command = [sys.executable, "-m", "milepost"]
+    server = supervise(config("old.pid"), app=None, command=command, env={"PYTHONPATH": str(wheel.parent)})
+    config("new.pid")
+    server.done("reload")
+    assert "`pid_file` and `control` change with the next start" in server.errors
+    server.done("upgrade")
+    assert int((tmp_path / "old.pid").read_text()) == server.pid
+    assert not (tmp_path / "new.pid").exists()
+    server.done("stop")
+    assert server.wait() == 0
+    assert not (tmp_path / "old.pid").exists()

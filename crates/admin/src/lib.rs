@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::failure::StartFault;
-use config::typed::AdminConfig;
+use config::typed::{AdminBind, AdminConfig};
 use ipc::Channel;
 
 use access::Access;
@@ -45,15 +45,18 @@ pub fn run(
     warn: fn(&str),
     analyst: Analyst,
 ) -> Result<(), StartFault> {
-    let what = "admin_bind";
-    let fault = |error: &io::Error| StartFault::new(what, config::failure::plain(error));
+    let bind = config.bind.as_ref().expect("it is started to listen");
+    let what = match bind {
+        AdminBind::Tcp(address) => format!("admin_bind `{address}`"),
+        AdminBind::Unix(path) => format!("admin_bind `unix:{}`", path.display()),
+    };
+    let fault = |error: &io::Error| StartFault::of_io(&what, error);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build_local(tokio::runtime::LocalOptions::default())
         .map_err(|error| fault(&error))?;
     runtime.block_on(async {
-        let bind = config.bind.as_ref().expect("it is started to listen");
         let listener = Listener::open(bind).map_err(|error| fault(&error))?;
         let link = SupervisorLink::open(channel).map_err(|error| fault(&error))?;
         let access = Access::new(config, warn);

@@ -15,6 +15,7 @@ use config::typed::AdminBind;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ipc::unix_listen::{self, SocketFile};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_io_timeout::TimeoutStream;
@@ -46,7 +47,8 @@ enum Departure {
 /// What is listened on.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    /// With its file, which is removed at the end.
+    Unix(UnixListener, SocketFile),
 }
 
 impl Listener {
@@ -64,7 +66,7 @@ impl Listener {
                 socket.bind(*address)?;
                 Ok(Listener::Tcp(socket.listen(128)?))
             }
-            AdminBind::Unix(path) => Ok(Listener::Unix(open_unix(path)?)),
+            AdminBind::Unix(path) => open_unix(path),
         }
     }
 
@@ -76,7 +78,7 @@ impl Listener {
                 Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                     begin(stream, Peer::Tcp, &answers, &open);
                 }),
-                Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
+                Listener::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
                     let credentials = os::peer_credentials(stream.as_fd()).ok();
                     let peer = Peer::Unix(credentials.map(|(uid, _)| uid));
                     begin(stream, peer, &answers, &open);
@@ -89,9 +91,17 @@ impl Listener {
     }
 }
 
-fn open_unix(path: &Path) -> io::Result<UnixListener> {
-    ipc::unix_listen::remove_stale(path)?;
-    let listener = UnixListener::bind(path)?;
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, file) = self {
+            file.remove();
+        }
+    }
+}
+
+fn open_unix(path: &Path) -> io::Result<Listener> {
+    unix_listen::remove_stale(path)?;
+    let listener = Listener::Unix(UnixListener::bind(path)?, SocketFile::at(path)?);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
     Ok(listener)
 }

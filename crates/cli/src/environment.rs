@@ -94,6 +94,7 @@ pub(crate) fn understood(
         has_terminal: std::io::stdout().is_terminal(),
         resolve: &resolve,
         folder: &folder,
+        account: &supervisor::check_account,
         spooled_file: &spooled_file,
         file: &file,
         may_bind: &may_bind,
@@ -256,11 +257,12 @@ fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// Opened for reading, because only that shows every obstacle.
-fn folder(dir: &Path) -> io::Result<()> {
+fn folder(dir: &Path) -> io::Result<PathBuf> {
     if !fs::metadata(dir)?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
     }
-    fs::read_dir(dir).map(drop)
+    fs::read_dir(dir)?;
+    dir.canonicalize()
 }
 
 /// Opened for reading for the same reason. Anything but a plain file could keep the reader waiting.

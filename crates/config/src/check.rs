@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use super::Loaded;
 use super::builder::{Cpus, Draft, Placed};
+use super::failure::StartFault;
 use super::fault::{ConfigFault, Origin};
 use super::parse::bind::{BindName, BindText, UnixName};
 use super::typed::{AcmeConfig, Bind, Hook, StaticMount, Tls, UnixSocket};
@@ -42,11 +43,13 @@ pub struct Machine<'m> {
     pub has_terminal: bool,
     /// Addresses of a host's name.
     pub resolve: &'m dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    /// Whether a folder is one and can be read.
-    pub folder: &'m dyn Fn(&Path) -> io::Result<()>,
+    /// Whether a folder is one and can be read; its path without links.
+    pub folder: &'m dyn Fn(&Path) -> io::Result<PathBuf>,
     /// Whether files can be made in a folder by the user and the group, each empty for none, that the server
     /// becomes.
     pub spooled_file: &'m dyn Fn(&Path, &str, &str) -> io::Result<()>,
+    /// Whether there are this user and this group, each by name or number, and empty for none.
+    pub account: &'m dyn Fn(&str, &str) -> Result<(), StartFault>,
     /// Bytes of a file that is one and can be read.
     pub file: &'m dyn Fn(&Path) -> io::Result<u64>,
     /// Whether this process may listen on a port.
@@ -270,6 +273,18 @@ impl Check<'_> {
                 _ => self.right_hint(&error, "read and to enter it"),
             };
             self.statement(origin, text, hint);
+        }
+    }
+
+    /// A file can only be made in a folder that there is. Whether the server may do so is not asked: after a start as root,
+    /// a reload asks as another user.
+    fn folder_of(&mut self, origin: &Origin, file: &Path) {
+        let Some(dir) = file.parent() else {
+            return;
+        };
+        let found = (self.machine.folder)(dir).map_err(|error| error.kind());
+        if let Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) = found {
+            self.folder(origin, dir);
         }
     }
 

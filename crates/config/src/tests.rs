@@ -27,6 +27,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use super::failure::StartFault;
 use super::options_table::{FlagForm, SETTINGS, known_flag, setting};
 use super::typed::{Bind, Config, LogForm, LogTarget, PoolConfig, Tls, TlsFile, UnixSocket};
 use super::{CertificateFault, FlagText, Loaded, Machine, Sources, TomlText, load};
@@ -42,8 +43,19 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
             _ => Err(io::Error::other("name or service not known (os error 5)")),
         }
     };
+    // `current` is a link to `v1`.
     let folder = |dir: &Path| match dir.ends_with("missing") {
         true => Err(io::Error::from_raw_os_error(2)),
+        false => Ok(match dir.ends_with("current") {
+            true => dir.with_file_name("v1"),
+            false => dir.to_owned(),
+        }),
+    };
+    let account = |user: &str, group: &str| match user == "missing" || group == "missing" {
+        true => Err(StartFault::new(
+            "cannot become user `missing`",
+            "there is no such user",
+        )),
         false => Ok(()),
     };
     let spooled_file = |dir: &Path, _: &str, _: &str| match dir.file_name().and_then(|n| n.to_str())
@@ -82,6 +94,7 @@ fn on_machine<T>(f: impl FnOnce(&Machine<'_>) -> T) -> T {
         has_terminal: false,
         resolve: &resolve,
         folder: &folder,
+        account: &account,
         spooled_file: &spooled_file,
         file: &file,
         may_bind: &|port| port >= 1024,

@@ -15,6 +15,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{FieldLines, HeadView, Marks, Method, SharedFields};
@@ -130,9 +131,11 @@ impl CachedFile {
         // From the look before the read: where the file has changed in between, the next lookup sees other metadata and
         // gives another tag.
         let version = metadata.version();
+        let modified_unix_secs = u64::try_from(version.unix_secs).unwrap_or(0);
         let validators = Validators {
             etag: etag(version, content.bytes(), coding),
-            modified_unix_secs: u64::try_from(version.unix_secs).unwrap_or(0),
+            // RFC 9110 section 8.8.2.1: a time in the future is replaced, so that none is later than `Date`.
+            modified_unix_secs: modified_unix_secs.min(now_unix_secs()),
         };
         // Finished once: each reply shares them.
         let (fields, lasting_fields) = render(label, coding, content.bytes(), &validators);
@@ -303,6 +306,11 @@ fn read(file: File, bytes: u64) -> io::Result<Bytes> {
     // the next lookup finds other metadata.
     file.take(bytes).read_to_end(&mut data)?;
     Ok(Bytes::from(data))
+}
+
+fn now_unix_secs() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.unwrap_or_default().as_secs()
 }
 
 /// Entity tag of a version of a file, with its quotes.

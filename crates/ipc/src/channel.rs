@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -26,6 +27,9 @@ use config::typed::PoolConfig;
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Descriptors of one message; the kernel takes at most 253 (SCM_MAX_FD).
 pub const FDS_LEN_MAX: usize = 128;
+
+/// Time from the end of a `Drain`'s timeout, or from a `Cut`, until the supervisor kills a process that has not ended.
+pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// What the supervisor tells a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -23,8 +23,8 @@ pub mod unix_listen;
 pub use acme::{Challenges, ManagedCertificate};
 pub use certificate::CertificateStatus;
 pub use channel::{
-    AdminQuery, Channel, FDS_LEN_MAX, Identity, ListenAddr, ListenerId, ListenerInfo, ProcessEvent,
-    ReceivedMessage, Role, SupervisorCommand,
+    AdminQuery, Channel, FDS_LEN_MAX, Identity, KILL_GRACE, ListenAddr, ListenerId, ListenerInfo,
+    ProcessEvent, ReceivedMessage, Role, SupervisorCommand,
 };
 pub use host::{GroupMemory, GroupThrottling, HostStatus, PressureStatus, StallStatus};
 pub use live::{LiveFault, LiveHeat, LiveProcess, LiveRoute, LiveRunning, LiveSample};

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ pub struct PidFile {
     /// Absolute: applications change their folder.
     path: PathBuf,
     pid: u32,
+    /// Opened before rights were given up: without them the file can be emptied, where it cannot be removed.
+    file: File,
 }
 
 /// What an id stands for just now.
@@ -60,23 +63,52 @@ impl PidFile {
         Self::check(path)?;
         let pid = std::process::id();
         let written = std::path::absolute(path).and_then(|path| {
-            put(&path, pid)?;
-            Ok(Self { path, pid })
+            let file = put(&path, pid)?;
+            Ok(Self { path, pid, file })
         });
         let hint = "this user must be able to create files in its folder";
         written.map_err(|error| fault(path, plain(&error), hint))
+    }
+
+    /// The file that the program has written which this process was before an upgrade.
+    pub fn adopt(path: PathBuf, file: OwnedFd) -> Self {
+        let (pid, file) = (std::process::id(), file.into());
+        Self { path, pid, file }
+    }
+
+    /// Absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the file if it is still this process's; one that cannot be removed is emptied, so that it names nobody.
+    ///
+    /// # Errors
+    /// Why it cannot be removed.
+    pub fn remove(&self) -> io::Result<()> {
+        // A copy of this process that the application has forked is not the one that is named.
+        if std::process::id() != self.pid {
+            return Ok(());
+        }
+        let removed = match read(&self.path) {
+            Ok(pid) if pid == Some(self.pid) => fs::remove_file(&self.path),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        };
+        removed.inspect_err(|_| drop(self.file.set_len(0)))
+    }
+}
+
+impl AsFd for PidFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // A copy of this process that the application has forked is not the one that is named.
-        let is_ours = std::process::id() == self.pid
-            && read(&self.path).is_ok_and(|pid| pid == Some(self.pid));
-        if is_ours {
-            // Where it cannot be removed, the next start finds that nobody has its id.
-            let _ = fs::remove_file(&self.path);
-        }
+        let _ = self.remove();
     }
 }
 
@@ -145,7 +177,7 @@ fn fault(path: &Path, cause: String, hint: &str) -> StartFault {
 }
 
 /// Under another name first, then renamed: a rename is atomic.
-fn put(path: &Path, pid: u32) -> io::Result<()> {
+fn put(path: &Path, pid: u32) -> io::Result<File> {
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::other("it has no name"))?;
@@ -164,9 +196,11 @@ fn put(path: &Path, pid: u32) -> io::Result<()> {
         open()
     });
     // A rename is atomic: readers see the old file or the whole new one.
-    let written = file
-        .and_then(|mut file| file.write_all(format!("{pid}\n").as_bytes()))
-        .and_then(|()| fs::rename(&new, path));
+    let written = file.and_then(|mut file| {
+        file.write_all(format!("{pid}\n").as_bytes())?;
+        fs::rename(&new, path)?;
+        Ok(file)
+    });
     written.inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
@@ -270,6 +304,23 @@ mod tests {
         fs::write(&path, "1\n").unwrap();
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n");
+    }
+
+    #[test]
+    fn is_emptied_where_it_cannot_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pid");
+        let file = PidFile::write(&path).unwrap();
+        // A path that leads nowhere, as one does in a folder that may not be entered.
+        let handed = file.as_fd().try_clone_to_owned().unwrap();
+        let unreachable = PidFile::adopt(path.join("a.pid"), handed);
+        assert!(unreachable.remove().is_err());
+        assert_eq!(read(&path).unwrap(), None);
+        // It is nobody's by now, and the next server takes it.
+        drop(file);
+        assert_eq!(names(folder.path()), ["a.pid"]);
+        drop(PidFile::write(&path).unwrap());
+        assert_eq!(names(folder.path()), Vec::<String>::new());
     }
 
     #[test]

@@ -32,7 +32,11 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    fn at(path: &Path) -> io::Result<SocketFile> {
+    /// The file that a socket was just bound to.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn at(path: &Path) -> io::Result<SocketFile> {
         let id = file_id(&fs::symlink_metadata(path)?);
         let path = path.to_owned();
         Ok(SocketFile { path, id })

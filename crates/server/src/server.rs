@@ -209,6 +209,7 @@ impl Server {
             exit_code: 0,
             deadline: None,
             idle_deadline: None,
+            kill_deadline: None,
         };
         lifecycle.serve();
         lifecycle.close_pools();
@@ -217,11 +218,12 @@ impl Server {
         if let Some(traces) = traces {
             traces.end();
         }
-        // A signal must not kill the process with lines in its memory; it shortens what they may take.
+        // Neither a signal nor the supervisor must kill the process with lines in its memory: both shorten the time that
+        // they may take.
         log.end(&log_threads, || {
             let is_hurried = lifecycle.heard_signal();
             ended.exit_code = ended.exit_code.max(i32::from(is_hurried));
-            is_hurried
+            is_hurried || lifecycle.must_end_log()
         });
         signals.close();
         // A signal can still end the rest of the process, such as an interpreter.

@@ -3,17 +3,16 @@
 //! What it obtains are files: no process that serves waits for it. It is never given up: a site whose certificate ends is
 //! down.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::time::Instant;
 
 use rustix::process::Pid;
 
+use super::Supervisor;
 use super::helper_process::HelperProcess;
 use super::process::ChildProcess;
-use super::{Supervisor, talk};
 use config::typed::AcmeConfig;
-use ipc::payload;
 use ipc::{ManagedCertificate, ProcessEvent, Role, SupervisorCommand};
 
 /// The client, and what it has said.
@@ -78,7 +77,7 @@ impl Supervisor<'_> {
                     self.acme_client.challenges = received.fds.into_iter().next();
                     self.hand_out_challenges();
                 }
-                ProcessEvent::Failed => talk_failure(&received.fds),
+                ProcessEvent::Failed => self.acme_client.process.failed(&received.fds),
                 // It serves nobody, and so says nothing else.
                 _ => {}
             }
@@ -111,15 +110,6 @@ impl Supervisor<'_> {
         self.take_acme_events();
         self.acme_client.process.ended(status);
         true
-    }
-}
-
-/// Says why a process could not do its work, which is in the file that it has sent.
-pub(super) fn talk_failure(fds: &[OwnedFd]) {
-    let failure = fds.first().map(|file| payload::from_file(file.as_fd()));
-    if let Some(Ok(failure)) = failure {
-        let failure: config::failure::Failure = failure;
-        talk(&failure.text());
     }
 }
 

@@ -12,7 +12,6 @@ use std::time::Instant;
 use rustix::process::Pid;
 use serde::Serialize;
 
-use super::acme_client::talk_failure;
 use super::demand::PoolCounts;
 use super::{Supervisor, metrics};
 use config::typed::AdminConfig;
@@ -92,7 +91,7 @@ impl Supervisor<'_> {
                     self.admin.tell(answer, file.into_iter().collect());
                 }
                 ProcessEvent::AdminClientDropped => self.lifetime.admin_dropped += 1,
-                ProcessEvent::Failed => talk_failure(&received.fds),
+                ProcessEvent::Failed => self.admin.failed(&received.fds),
                 // It serves nobody, and so says nothing else.
                 _ => {}
             }

@@ -80,7 +80,9 @@ pub(super) enum AnswerEvent {
     },
     /// The server is about to end.
     Stopped,
-    /// The server is about to become another program, which answers the clients of `scale`.
+    /// Another generation serves, with another number of processes than the one before was to have.
+    Reloaded,
+    /// The server is about to become another program, which begins with what is configured.
     Upgraded,
 }
 
@@ -178,15 +180,13 @@ impl PendingAnswers {
                 scale,
                 now,
             } => [self.scaled(&scale), self.changed(&processes, now)].concat(),
-            AnswerEvent::Stopped => {
-                let why = "the server was told to stop meanwhile";
-                let failure = Failure::new(format!("scale: {why}"));
-                let scaling = std::mem::take(&mut self.scaling).into_iter();
-                let refused = scaling.map(|client| Answered::Refused(client, failure.clone()));
-                refused.chain(self.end_acks(why)).collect()
+            AnswerEvent::Stopped => self.end_all("the server was told to stop meanwhile"),
+            AnswerEvent::Reloaded => {
+                self.refuse_scaling("a later command has loaded the configuration again")
             }
-            AnswerEvent::Upgraded => self
-                .end_acks("the server is upgraded meanwhile, and pools have what is written again"),
+            AnswerEvent::Upgraded => {
+                self.end_all("the server is upgraded meanwhile, and has what is written again")
+            }
         };
         (self, answers)
     }
@@ -224,6 +224,18 @@ impl PendingAnswers {
             unconfirmed: one.awaited,
         })
         .collect()
+    }
+
+    fn end_all(&mut self, why: &str) -> Vec<Answered> {
+        [self.refuse_scaling(why), self.end_acks(why)].concat()
+    }
+
+    fn refuse_scaling(&mut self, why: &str) -> Vec<Answered> {
+        let failure = Failure::new(format!("scale: {why}"));
+        let scaling = std::mem::take(&mut self.scaling).into_iter();
+        scaling
+            .map(|client| Answered::Refused(client, failure.clone()))
+            .collect()
     }
 
     fn end_acks(&mut self, why: &str) -> Vec<Answered> {
@@ -273,6 +285,7 @@ mod tests {
         End(u64),
         Look(Option<bool>),
         Wait(u64),
+        Reloaded,
         Upgrade,
     }
 
@@ -285,6 +298,7 @@ mod tests {
             1 => (0..4_u64).prop_map(Happening::End),
             4 => any::<Option<bool>>().prop_map(Happening::Look),
             1 => (1..6_u64).prop_map(Happening::Wait),
+            1 => Just(Happening::Reloaded),
             1 => Just(Happening::Upgrade),
         ]
     }
@@ -401,6 +415,7 @@ mod tests {
                     self.now += Duration::from_secs(secs);
                     Ok(())
                 }
+                Happening::Reloaded => self.step(AnswerEvent::Reloaded),
                 Happening::Upgrade => self.step(AnswerEvent::Upgraded),
             }
         }

@@ -70,8 +70,8 @@ impl FileWatcher {
     /// left out, and no symbolic link below them is followed.
     pub(super) fn new(dirs: &[PathBuf], files: &[PathBuf], now: Stamp) -> FileWatcher {
         let mut watcher = FileWatcher::scanning(dirs, files, now);
-        let remote = watcher.filter.roots.keys().find(|root| is_remote(root));
-        if let Some(root) = remote {
+        let roots = watcher.filter.resolved().roots;
+        if let Some(root) = roots.keys().find(|root| is_remote(root)) {
             let cause = format!("`{}` is on a network file system", root.display());
             watcher.warn_of_scans(&cause);
         } else {
@@ -177,11 +177,20 @@ impl FileWatcher {
     /// Takes a new snapshot, and watches the folders that it finds; gives the first file that came, went or changed
     /// since the one before.
     fn renew(&mut self) -> Option<PathBuf> {
-        let taken = match &mut self.folders {
-            Some(folders) => {
-                Snapshot::take(&self.filter, FOLDERS_LEN_MAX, |dir| folders.watch(dir))
+        let mut watched = self.filter.resolved();
+        let taken = loop {
+            let folders = &mut self.folders;
+            let taken = Snapshot::take(&watched, FOLDERS_LEN_MAX, |dir| match folders {
+                Some(folders) => folders.watch(dir),
+                None => Ok(true),
+            });
+            // A link that was set anew before its folder was watched is not reported. This ends: each further round needs
+            // another link that is set during the one before.
+            let again = self.filter.resolved();
+            if again == watched {
+                break taken;
             }
-            None => Snapshot::take(&self.filter, FOLDERS_LEN_MAX, |_| Ok(true)),
+            watched = again;
         };
         let next = match taken {
             Ok(next) => next,

@@ -64,6 +64,8 @@ pub(super) enum ProcessAction {
     },
     /// Start a successor in the slot of this one, which is worn.
     Replace(u64),
+    /// Let this one, which is worn, end when its connections have: its successor serves.
+    DrainReplaced(u64),
     /// Let it end when its connections have.
     Drain(u64),
     /// It drains for too long.
@@ -107,10 +109,9 @@ impl Fleet<'_> {
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let deadlines = self.processes.iter().filter_map(|one| self.deadline(one));
         let histories = self.generations.iter().flat_map(Slots::histories);
-        let waits = histories.filter_map(|life| match life.next(now) {
-            RestartDecision::Wait(until) if !self.plan.is_stopping() => Some(until),
-            _ => None,
-        });
+        // Also where starts are given up: a worn process in the slot may have a successor then.
+        let waits = histories.filter_map(|life| life.resting_until(now));
+        let waits = waits.filter(|_| !self.plan.is_stopping());
         // A start that may happen now is no deadline: it has been done before the supervisor sleeps.
         deadlines.chain(waits).min()
     }
@@ -186,7 +187,9 @@ impl Fleet<'_> {
         };
         // The successor may have worn out as well before it could take over: then a third one is started first.
         let mut ready = self.ready(serving);
-        Some(ProcessAction::Drain(ready.find(has_successor)?.serial))
+        Some(ProcessAction::DrainReplaced(
+            ready.find(has_successor)?.serial,
+        ))
     }
 
     /// A worn process that may have a successor: one at a time, and only when nothing else is out of order.
@@ -198,9 +201,10 @@ impl Fleet<'_> {
         if is_busy || !self.is_whole(slots) || !self.can_start(slots) {
             return None;
         }
+        // Never given up: what is at fault may be mended while the worn process serves.
         let may_start = |slot: usize| {
             let life = slots.lives.get(slot);
-            life.is_some_and(|life| life.next(now) == RestartDecision::Start)
+            life.is_some_and(|life| life.resting_until(now).is_none())
         };
         let mut ready = self.ready(slots.generation);
         let worn = ready.find(|one| one.is_worn && may_start(one.slot))?;

@@ -20,8 +20,9 @@ use super::commands::Ending;
 use super::process::{ChildProcess, ProcessState};
 use super::reconcile::how_it_ended;
 use super::restart_policy::{RestartDecision, RestartHistory};
-use super::{Supervisor, say};
+use super::{Supervisor, say, talk};
 use config::failure::Failure;
+use ipc::payload;
 use ipc::{Identity, ProcessEvent, ReceivedMessage, Role, SupervisorCommand};
 use os::invariant;
 
@@ -32,6 +33,9 @@ const ENDING_TIME: Duration = Duration::from_secs(5);
 pub(super) struct HelperProcess<C> {
     process: Option<(ChildProcess, C)>,
     history: RestartHistory,
+    /// Why this process could not do its work, and why the one before could not: each cause is said once.
+    failure: Option<String>,
+    last_failure: Option<String>,
 }
 
 impl<C> Default for HelperProcess<C> {
@@ -39,6 +43,8 @@ impl<C> Default for HelperProcess<C> {
         Self {
             process: None,
             history: RestartHistory::default(),
+            failure: None,
+            last_failure: None,
         }
     }
 }
@@ -133,9 +139,24 @@ impl<C: Clone + PartialEq> HelperProcess<C> {
         process.is_some_and(|(process, _)| process.pid() == Some(pid))
     }
 
+    /// It could not do its work, for what is in the file that it has sent.
+    pub(super) fn failed(&mut self, fds: &[OwnedFd]) {
+        let failure = fds.first().map(|file| payload::from_file(file.as_fd()));
+        if let Some(Ok(failure)) = failure {
+            let failure: Failure = failure;
+            let text = failure.text();
+            if self.last_failure.as_ref() != Some(&text) {
+                talk(&text);
+            }
+            self.failure = Some(text);
+        }
+    }
+
     /// It has ended.
     pub(super) fn ended(&mut self, status: ExitStatus) {
         let now = Instant::now();
+        let last_failure = std::mem::replace(&mut self.last_failure, self.failure.take());
+        let is_known = self.last_failure.is_some() && self.last_failure == last_failure;
         if let Some((process, _)) = self.process.take()
             && !matches!(
                 process.state,
@@ -144,8 +165,10 @@ impl<C: Clone + PartialEq> HelperProcess<C> {
         {
             let served = now.saturating_duration_since(process.started);
             self.history.ended(Some(served), now);
-            let how = how_it_ended(status);
-            say(&format!("{} {how}: it is started again", process.name()));
+            if !is_known {
+                let how = how_it_ended(status);
+                say(&format!("{} {how}: it is started again", process.name()));
+            }
         }
     }
 }

@@ -104,11 +104,12 @@ pub use certificates::certificate_status;
 pub use file_reader::{CertificateFiles, PreparedCredentials};
 pub use metrics::families as metric_families;
 pub use plan::Overrides;
+pub use privileges::check_account;
 pub use state_dir::in_state_dir;
 pub use upgrade::{Handed, Succession, receive};
 
 /// Time that a draining process has beyond its own deadline, before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = ipc::KILL_GRACE;
 /// The longest sleep: nothing depends on it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
@@ -411,6 +412,15 @@ impl<'s> Supervisor<'s> {
     fn close(mut self) -> i32 {
         // Before the pid file: where that is gone, the next start may listen on the same addresses.
         self.sockets.end();
+        if let Some(pid_file) = &self.pid_file
+            && let Err(error) = pid_file.remove()
+        {
+            let path = pid_file.path().display();
+            say(&format!(
+                "the pid file `{path}` is empty from now on, and cannot be removed: {}",
+                plain(&error)
+            ));
+        }
         drop(self.pid_file.take());
         // Files of sockets were removed when the stop began: other programs may use their names by now.
         self.tell_stopped();

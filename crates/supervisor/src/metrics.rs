@@ -1,5 +1,7 @@
 //! What is measured, as text for scrapers: the counters of all processes that there ever were, and how they are now.
 
+use std::collections::BTreeMap;
+
 use super::control::status::{AddressStatus, CertificateStatus, HostStatus, State};
 use super::host_counters;
 use config::typed::Config;
@@ -128,18 +130,7 @@ fn expose_processes(facts: &ServerFacts, writer: &mut MetricWriter) {
         "Requests that would run at once if none waited, for each that can run at once, in the mean of 8 s; for autoscalers",
     );
     writer.sample(&[], facts.utilization);
-    writer.family(
-        "milepost_memory_resident_bytes",
-        MetricKind::Gauge,
-        "Resident memory of each serving process",
-    );
-    for process in &facts.processes {
-        if let Some(bytes) = process.resident_bytes {
-            let slot = process.slot.to_string();
-            let generation = process.generation.to_string();
-            writer.sample(&[("slot", &slot), ("generation", &generation)], bytes);
-        }
-    }
+    expose_memory(facts, writer);
     writer.family(
         "milepost_admin_clients_dropped",
         MetricKind::Counter,
@@ -157,6 +148,26 @@ fn expose_processes(facts: &ServerFacts, writer: &mut MetricWriter) {
     writer.sample(&[("version", &facts.version), ("python", python)], 1_u64);
 }
 
+fn expose_memory(facts: &ServerFacts, writer: &mut MetricWriter) {
+    writer.family(
+        "milepost_memory_resident_bytes",
+        MetricKind::Gauge,
+        "Resident memory of the serving processes in each slot",
+    );
+    // A worn process and its successor have the same labels, of which OpenMetrics has one sample.
+    let mut resident: BTreeMap<(usize, u64), u64> = BTreeMap::new();
+    for process in &facts.processes {
+        if let Some(bytes) = process.resident_bytes {
+            let place = (process.slot, process.generation);
+            *resident.entry(place).or_default() += bytes;
+        }
+    }
+    for ((slot, generation), bytes) in resident {
+        let (slot, generation) = (slot.to_string(), generation.to_string());
+        writer.sample(&[("slot", &slot), ("generation", &generation)], bytes);
+    }
+}
+
 fn expose_addresses(facts: &ServerFacts, writer: &mut MetricWriter) {
     writer.family(
         "milepost_accept_queue",
@@ -171,11 +182,16 @@ fn expose_addresses(facts: &ServerFacts, writer: &mut MetricWriter) {
     writer.family(
         "milepost_certificate_expiry_seconds",
         MetricKind::Gauge,
-        "End of a certificate, in seconds since 1970",
+        "End of a certificate, in seconds since 1970; the earliest where several have the same names",
     );
+    // A server with a key of each kind has two certificates with the same names.
+    let mut ends: BTreeMap<String, u64> = BTreeMap::new();
     for certificate in &facts.certificates {
-        let names = certificate.names.join(",");
-        writer.sample(&[("names", &names)], certificate.ends_unix_s);
+        let end = ends.entry(certificate.names.join(",")).or_insert(u64::MAX);
+        *end = certificate.ends_unix_s.min(*end);
+    }
+    for (names, end) in ends {
+        writer.sample(&[("names", &names)], end);
     }
 }
 
@@ -244,6 +260,41 @@ mod tests {
         let others = 251 - 2;
         assert_eq!(requests(&text, OTHER_ROUTES), Some(others));
         assert!(text.len() < 1 << 20, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn no_two_samples_have_the_same_labels() {
+        let process = |generation, bytes| ProcessLine {
+            slot: 0,
+            generation,
+            state: State::Ready,
+            resident_bytes: Some(bytes),
+        };
+        let certificate = |ends_unix_s| CertificateStatus {
+            names: vec!["a.example".to_owned(), "b.example".to_owned()],
+            ends_unix_s,
+            ..CertificateStatus::default()
+        };
+        let facts = ServerFacts {
+            processes: vec![process(1, 5), process(2, 10), process(2, 20)],
+            certificates: vec![certificate(300), certificate(200)],
+            ..ServerFacts::default()
+        };
+        let text = text(&facts, &StatsSnapshot::default(), Exposition::OpenMetrics);
+        let text = String::from_utf8(text).unwrap();
+        for expect in [
+            "milepost_memory_resident_bytes{slot=\"0\",generation=\"1\"} 5",
+            "milepost_memory_resident_bytes{slot=\"0\",generation=\"2\"} 30",
+            "milepost_certificate_expiry_seconds{names=\"a.example,b.example\"} 200",
+        ] {
+            assert!(text.lines().any(|line| line == expect), "{expect}:\n{text}");
+        }
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let labels: Vec<&str> = samples
+            .filter_map(|line| Some(line.rsplit_once(' ')?.0))
+            .collect();
+        let different: std::collections::BTreeSet<&&str> = labels.iter().collect();
+        assert_eq!(different.len(), labels.len());
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A reload that is asked for in STARTING, ROLLING or UPGRADING waits until that is over. All that wait are
-//! answered by one reload.
+//! answered by one reload; a `scale` among them that a later request undoes is refused.
 
 #[cfg(test)]
 mod tests;
@@ -288,8 +288,7 @@ impl GenerationPlan {
                 let why = "reload: the code changed again meanwhile";
                 actions.extend(refusal(clients, why));
                 self.state = PlanState::Steady { serving };
-                let request = take(&mut self.queue).merged_with(request);
-                actions.push(PlanAction::Prepare(request));
+                actions.extend(take(&mut self.queue).merged_with(request));
                 actions
             }
             PlanState::Stopping { .. } => {
@@ -337,8 +336,8 @@ impl GenerationPlan {
     }
 
     /// One reload for all that have waited.
-    fn queued(&mut self) -> Option<PlanAction> {
-        take(&mut self.queue).merged().map(PlanAction::Prepare)
+    fn queued(&mut self) -> Vec<PlanAction> {
+        take(&mut self.queue).merged()
     }
 
     fn replace_next(&mut self, other: u64) -> Vec<PlanAction> {
@@ -413,13 +412,19 @@ impl GenerationPlan {
         };
         let client = probe.client;
         self.state = PlanState::Steady { serving: *serving };
-        let mut actions = vec![match failure {
+        let mut actions = Vec::new();
+        if failure.is_none() {
+            // The reload by which the new program begins has what is configured.
+            let unmet = self.queue.take_unmet(&Overrides::default());
+            actions.extend(refusal(unmet, "scale: the server is upgraded meanwhile"));
+        }
+        actions.push(match failure {
             None => PlanAction::BecomeNew {
                 client,
                 waiting: self.queue.clients(),
             },
             Some(failure) => refuse(client, failure),
-        }];
+        });
         // Performed only where this program goes on.
         actions.extend(self.queued());
         actions
@@ -479,16 +484,16 @@ impl GenerationPlan {
 }
 
 impl ReloadQueue {
-    /// One more; two that ask for the same are one.
-    fn push(&mut self, request: ReloadRequest) {
-        let is_same = |other: &&mut ReloadRequest| {
+    /// One more, behind all others; two that ask for the same are one.
+    fn push(&mut self, mut request: ReloadRequest) {
+        let is_same = |other: &ReloadRequest| {
             (&other.overrides, other.sizes, other.cause)
                 == (&request.overrides, request.sizes, request.cause)
         };
-        match self.0.iter_mut().find(is_same) {
-            Some(other) => other.clients.extend(request.clients),
-            None => self.0.push(request),
+        if let Some(index) = self.0.iter().position(is_same) {
+            request.clients.extend(self.0.remove(index).clients);
         }
+        self.0.push(request);
     }
 
     fn clients(&self) -> Vec<ClientId> {
@@ -496,19 +501,33 @@ impl ReloadQueue {
         all.copied().collect()
     }
 
-    /// One reload for all that wait, as the last one asked for it.
-    fn merged(mut self) -> Option<ReloadRequest> {
-        let last = self.0.pop()?;
-        Some(self.merged_with(last))
+    /// Takes out those that ask for something else than a reload with `overrides` gives, and gives their clients.
+    fn take_unmet(&mut self, overrides: &Overrides) -> Vec<ClientId> {
+        let is_unmet = |request: &mut ReloadRequest| {
+            request.overrides != Overrides::default() && request.overrides != *overrides
+        };
+        let unmet = self.0.extract_if(.., is_unmet);
+        unmet.flat_map(|request| request.clients).collect()
     }
 
-    fn merged_with(self, mut last: ReloadRequest) -> ReloadRequest {
+    /// One reload for all that wait, as the last one asked for it.
+    fn merged(mut self) -> Vec<PlanAction> {
+        match self.0.pop() {
+            Some(last) => self.merged_with(last),
+            None => Vec::new(),
+        }
+    }
+
+    fn merged_with(mut self, mut last: ReloadRequest) -> Vec<PlanAction> {
         let mut earlier = self.0.iter();
         if earlier.any(|request| request.sizes == PoolSizes::Configured) {
             last.sizes = PoolSizes::Configured;
         }
+        let unmet = self.take_unmet(&last.overrides);
         last.clients.extend(self.clients());
-        last
+        let why = "scale: a later command has loaded the configuration again";
+        let refused = refusal(unmet, why).into_iter();
+        refused.chain([PlanAction::Prepare(last)]).collect()
     }
 }
 

@@ -65,6 +65,14 @@ pub(crate) fn resolve(user: &str, group: &str) -> Result<Option<UserIdentity>, S
     }))
 }
 
+/// Whether there are this user and this group, each by name or number, and empty for none.
+///
+/// # Errors
+/// As a start would fail.
+pub fn check_account(user: &str, group: &str) -> Result<(), StartFault> {
+    resolve(user, group).map(drop)
+}
+
 /// Becomes user and group for good. The process must have one thread. The right to bind ports below 1024
 /// stays where it was there before.
 ///

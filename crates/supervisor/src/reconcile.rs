@@ -24,6 +24,7 @@ impl Supervisor<'_> {
                 slot,
             } => self.start(generation, role, slot),
             ProcessAction::Replace(serial) => self.replace(serial),
+            ProcessAction::DrainReplaced(serial) => self.drain_replaced(serial),
             ProcessAction::Drain(serial) => self.drain_where(|one| one.serial == serial),
             ProcessAction::EndLateDrain(serial) => self.end_late_drain(serial),
             ProcessAction::EndLateStart(serial) => self.end_late_start(serial),
@@ -36,10 +37,16 @@ impl Supervisor<'_> {
     fn replace(&mut self, serial: u64) {
         let worn = self.decided_on(serial);
         let (generation, slot) = (worn.generation, worn.slot);
+        self.start(generation, Role::Serving, slot);
+    }
+
+    /// The successor of a worn process serves. Only now, because its start may fail many times before.
+    fn drain_replaced(&mut self, serial: u64) {
+        let worn = self.decided_on(serial);
         let reason = worn.worn.clone().unwrap_or_default();
         say(&format!("{} is replaced {reason}", worn.name()));
         self.lifetime.recycled += 1;
-        self.start(generation, Role::Serving, slot);
+        self.drain_where(|one| one.serial == serial);
     }
 
     fn end_late_drain(&mut self, serial: u64) {
@@ -191,19 +198,23 @@ impl Supervisor<'_> {
                 "{name} failed to start, {failed} in a row: {}",
                 failure.message
             ));
-            self.tell_given_up(&name, failed, &failure);
+            self.tell_given_up(process, &name, failed, &failure);
         }
         self.note_failure(failure);
     }
 
     /// The last start in a place has failed while others serve: why, once, in full.
-    fn tell_given_up(&self, name: &str, failed: u32, failure: &Failure) {
+    fn tell_given_up(&self, process: &ChildProcess, name: &str, failed: u32, failure: &Failure) {
         if failed != FAILED_STARTS_MAX || !self.processes.iter().any(ChildProcess::is_serving) {
             return;
         }
-        say(&format!(
-            "{name} is not started again until a reload (`milepost reload`):"
-        ));
+        let mut there = self.at(process.generation, process.slot);
+        let is_beside_a_worn_one = there.any(ChildProcess::is_serving);
+        let what = match process.role == Role::Serving && is_beside_a_worn_one {
+            true => "is started again beside the process that it is to replace",
+            false => "is not started again until a reload (`milepost reload`)",
+        };
+        say(&format!("{name} {what}:"));
         super::talk(&failure.text());
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::answers::AwaitedChange;
+use super::answers::{AnswerEvent, AwaitedChange};
 use super::commands::counted;
 use super::generation::Generation;
 use super::plan::{PlanAction, PlanEvent, PoolSizes, ReloadCause, ReloadRequest};
@@ -194,6 +194,9 @@ impl Supervisor<'_> {
         say(&text);
         for note in &serving.notes {
             talk(&format!("  note     {note}\n"));
+        }
+        if serving.count() != old.count() {
+            self.note_answers(AnswerEvent::Reloaded);
         }
         // The clients, and the service manager, have their answer when the old processes have stopped accepting.
         let number = self.answers.next_number();

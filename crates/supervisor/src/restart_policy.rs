@@ -63,11 +63,16 @@ impl RestartHistory {
 
     /// What is due.
     pub(super) fn next(&self, now: Instant) -> RestartDecision {
-        match self.resting_until {
+        match self.resting_until(now) {
             _ if self.failed_starts >= FAILED_STARTS_MAX => RestartDecision::GiveUp,
-            Some(until) if until > now => RestartDecision::Wait(until),
-            _ => RestartDecision::Start,
+            Some(until) => RestartDecision::Wait(until),
+            None => RestartDecision::Start,
         }
+    }
+
+    /// When the next start may be, if not now. A successor of a process that serves is never given up.
+    pub(super) fn resting_until(&self, now: Instant) -> Option<Instant> {
+        self.resting_until.filter(|until| *until > now)
     }
 
     /// Processes that were started because another had ended.
@@ -130,5 +135,11 @@ mod tests {
             life.ended(None, now);
         }
         assert_eq!(life.next(now + DELAY_MAX), RestartDecision::GiveUp);
+        // Beside a process that serves another start is tried, later each time.
+        for _ in 0..10 {
+            life.ended(None, now);
+        }
+        assert_eq!(life.resting_until(now), Some(now + DELAY_MAX));
+        assert_eq!(life.resting_until(now + DELAY_MAX), None);
     }
 }

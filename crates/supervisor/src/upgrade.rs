@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,9 @@ pub struct Succession {
     /// Of a program without TLS there are none.
     #[serde(default)]
     certificates: CertificateSuccession,
+    /// With its path, which a reload may have changed in the configuration since it was written.
+    #[serde(default)]
+    pid_file: Option<(PathBuf, RawFd)>,
 }
 
 /// What stands behind the number in the environment.
@@ -205,16 +209,15 @@ impl<'s> Supervisor<'s> {
                 .as_ref()
                 .map(serde_json::to_value)
                 .transpose()?,
-            clients: client
-                .iter()
-                .chain(waiting)
-                .chain(self.answers.scaling())
-                .copied()
-                .collect(),
+            clients: client.iter().chain(waiting).copied().collect(),
             counters: self.counters.file().as_raw_fd(),
             history: self.history.as_ref().map(|one| one.file.file().as_raw_fd()),
             processes: processes.collect::<Result<_, _>>()?,
             certificates: self.certificate_succession(),
+            pid_file: self
+                .pid_file
+                .as_ref()
+                .map(|one| (one.path().to_owned(), one.as_fd().as_raw_fd())),
         })
     }
 
@@ -245,8 +248,11 @@ impl<'s> Supervisor<'s> {
         let _ = privileges::settle();
         let control = state.control.map(serde_json::from_value::<Control>);
         let control = control.transpose().map_err(|error| failed(error.into()))?;
-        let pid_file = generation.config.pid_file.as_deref().map(PidFile::write);
-        let pid_file = pid_file.and_then(Result::ok);
+        let pid_file = state.pid_file.map(|(path, fd)| {
+            let file = os::adopt_fd(fd)?;
+            Ok(PidFile::adopt(path, file))
+        });
+        let pid_file = pid_file.transpose().map_err(failed)?;
         say(&format!(
             "upgraded from {} to {}: the processes follow",
             state.version, around.version
@@ -279,6 +285,8 @@ impl Supervisor<'_> {
         let control = self.control.iter().flat_map(Control::descriptors);
         let history = self.history.iter().map(|one| one.file.file());
         let all = [self.counters.file()].into_iter().chain(history);
+        let pid_file = self.pid_file.iter().map(AsFd::as_fd);
+        let all = all.chain(pid_file);
         let all = all.chain(self.sockets.descriptors()).chain(control);
         all.chain(processes.flatten()).collect()
     }

@@ -155,7 +155,7 @@ impl Check<'_> {
         let mut above = folder.ancestors().skip(1);
         let is_there = |path: &&Path| match (self.machine.folder)(path) {
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-            Ok(()) => true,
+            Ok(_) => true,
         };
         above.find(is_there).unwrap_or(Path::new("/")).to_owned()
     }

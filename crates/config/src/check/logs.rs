@@ -1,5 +1,6 @@
 //! Do logs hold together? Routes that there are, one log for each file, folders, settings in vain.
 
+use std::io;
 use std::path::PathBuf;
 
 use super::{Check, shares};
@@ -110,9 +111,19 @@ impl Check<'_> {
             if let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) {
                 self.folder(&origin, dir);
             }
-            // Two writers of a file would rotate it away from each other. Compared as absolute paths, because one of
-            // the names may be relative.
             let path = self.absolute(file);
+            let found = (self.machine.file)(&path).map_err(|error| error.kind());
+            if found == Err(io::ErrorKind::IsADirectory) {
+                let text = format!("`{}` is a folder", file.display());
+                self.statement(&origin, text, "name a file in it");
+            }
+            // Two writers of a file would rotate it away from each other. Compared without links and `..`, because two
+            // names may lead to one file.
+            let folder = path.parent().map(self.machine.folder);
+            let path = match (folder, path.file_name()) {
+                (Some(Ok(folder)), Some(name)) => folder.join(name),
+                _ => path,
+            };
             if let Some((_, other)) = files.iter().find(|(other, _)| *other == path) {
                 let text = format!("`{}` is {other} already", file.display());
                 self.statement(&origin, text, "each file has one writer: name another");

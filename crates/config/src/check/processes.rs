@@ -1,10 +1,13 @@
 //! Do processes hold together? How many of them and of their drivers, and what is set in vain.
 
+use std::net::SocketAddr;
+
 use super::Check;
 use crate::builder::{Draft, Placed};
+use crate::fault::ConfigFault;
 use crate::parse::bind::UNIX_PATH_BYTES_MAX;
 use crate::typed::{
-    AdminBind, Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers,
+    AdminBind, Bind, Config, ControlConfig, Development, PROCESSES_MAX, Steering, too_many_drivers,
 };
 
 const DRIVERS_AUTO_MAX: usize = 8;
@@ -27,6 +30,7 @@ impl Check<'_> {
     pub(super) fn processes(&mut self, draft: &Draft, config: &mut Config) {
         self.drivers_in_all(draft, config);
         self.supervisor_files(config, &draft.origin("processes"));
+        self.account(draft, config);
         self.preload(draft, config);
         config.processes.development = self.development(draft);
         self.control(draft, config);
@@ -46,6 +50,15 @@ impl Check<'_> {
         if let Some((text, hint)) = too_many_drivers(processes, drivers) {
             let origin = draft.first_origin(&["drivers", "processes"]);
             self.statement(&origin, text, hint);
+        }
+    }
+
+    fn account(&mut self, draft: &Draft, config: &Config) {
+        let processes = &config.processes;
+        if let Err(fault) = (self.machine.account)(&processes.user, &processes.group) {
+            let said =
+                ConfigFault::statement(draft.first_origin(&["user", "group"]), fault.to_string());
+            self.faults.push(said.with_hint_maybe(fault.hint));
         }
     }
 
@@ -102,6 +115,7 @@ impl Check<'_> {
             let hint = format!("the kernel takes at most {UNIX_PATH_BYTES_MAX} bytes of path");
             self.statement(&draft.origin("control"), text, hint);
         }
+        self.folder_of(&draft.origin("control"), &file);
         config.processes.control = ControlConfig::At(file);
     }
 
@@ -113,21 +127,36 @@ impl Check<'_> {
 
     /// What is not for this machine alone asks for a token.
     fn admin(&mut self, draft: &Draft, config: &mut Config) {
-        let admin = &mut config.admin;
+        let (admin, binds) = (&mut config.admin, &config.binds);
+        let origin = draft.origin("admin_bind");
         match &mut admin.bind {
             None if admin.token_file.is_some() => {
                 self.vain("admin_token_file", "admin_bind is off");
             }
             None => {}
-            Some(AdminBind::Unix(file)) => *file = self.absolute(file),
+            Some(AdminBind::Unix(file)) => {
+                *file = self.absolute(file);
+                self.folder_of(&origin, file);
+            }
             Some(AdminBind::Tcp(address))
                 if admin.token_file.is_none() && !address.ip().is_loopback() =>
             {
                 let text = format!("admin_bind: other hosts can reach `{address}`");
                 let hint = "set `admin_token_file`, or listen on `127.0.0.1`";
-                self.statement(&draft.origin("admin_bind"), text, hint);
+                self.statement(&origin, text, hint);
             }
             Some(AdminBind::Tcp(_)) => {}
+        }
+        let is_taken = |one: &Bind| match (&admin.bind, one) {
+            (Some(AdminBind::Tcp(address)), Bind::Tcp(others)) => {
+                others.iter().any(|other| is_same_place(*address, *other))
+            }
+            (Some(AdminBind::Unix(file)), Bind::Unix(other)) => *file == self.absolute(&other.path),
+            _ => false,
+        };
+        if binds.iter().any(is_taken) {
+            let text = "clients of the application have this address (`bind`)";
+            self.statement(&origin, text, "give each its own port or path");
         }
         let token_file = admin.token_file.take();
         admin.token_file = token_file.map(|file| {
@@ -146,4 +175,11 @@ impl Check<'_> {
             self.vain("recycle_jitter", why);
         }
     }
+}
+
+/// Whether only one program can listen on both. Port 0 is a new port each time.
+fn is_same_place(a: SocketAddr, b: SocketAddr) -> bool {
+    let is_any = a.ip().is_unspecified() || b.ip().is_unspecified();
+    let is_same_ip = a.ip() == b.ip() || (is_any && a.is_ipv4() == b.is_ipv4());
+    a.port() != 0 && a.port() == b.port() && is_same_ip
 }

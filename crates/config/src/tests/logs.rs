@@ -253,6 +253,8 @@ fn gives_each_file_one_writer() {
         found(&[("access_log", "a.log"), ("access_log", "./a.log")]),
         found(&[("access_log", "logs/a"), ("error_log", "/srv/./logs//a")]),
         found(&[("error_log", "a"), ("pid_file", "a")]),
+        found(&[("access_log", "/d/current/a"), ("error_log", "/d/v1/a")]),
+        found(&[("access_log", "folder"), ("pid_file", "/d/folder")]),
         found(&[("access_log", "-"), ("access_log", "stdout")]),
         found(&[("error_log", "syslog"), ("error_log", "syslog")]),
     ]
@@ -261,6 +263,9 @@ fn gives_each_file_one_writer() {
     `--access-log`: `./a.log` is an access log already > each file has one writer: name another
     `--error-log`: `/srv/./logs//a` is an access log already > each file has one writer: name another
     `--pid-file`: `a` is an error log already > each file has one writer: name another
+    `--error-log`: `/d/v1/a` is an access log already > each file has one writer: name another
+    `--access-log`: `folder` is a folder > name a file in it
+    `--pid-file`: `/d/folder` is a folder > name a file in it
     `--access-log`: standard output is an access log already > each target takes one of them
     `--error-log`: syslog with this facility is an error log already > each target takes one of them
     ");

@@ -264,6 +264,31 @@ fn takes_commands_where_it_is_told() {
 }
 
 #[test]
+fn refuses_a_place_for_admin_that_cannot_be() {
+    said! { r"
+    --admin-bind=unix:/missing/a.sock => folder `/missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    bind = ['unix:run/a.sock', '127.0.0.1:8000', ':8001']
+    admin_bind = 'unix:/srv/run/a.sock'
+        m.toml:3: `admin_bind`: clients of the application have this address (`bind`) > give each its own port or path
+    bind = '127.0.0.1:8000'
+    admin_bind = '127.0.0.1:8000'
+        m.toml:3: `admin_bind`: clients of the application have this address (`bind`) > give each its own port or path
+    bind = '0.0.0.0:8000'
+    admin_bind = '127.0.0.1:8000'
+        m.toml:3: `admin_bind`: clients of the application have this address (`bind`) > give each its own port or path
+    " }
+    for apart in [
+        "'127.0.0.2:8000'",
+        "'127.0.0.1:8001'",
+        "'[::]:8000'",
+        "'127.0.0.1:0'",
+    ] {
+        let toml = format!("app = 'a:b'\nbind = {apart}\nadmin_bind = '127.0.0.1:8000'");
+        assert_eq!(faults(&toml, &[], &[]), [""; 0], "{apart}");
+    }
+}
+
+#[test]
 fn finds_the_control_socket_when_the_rest_is_bad() {
     let control = |toml| super::super::control(&sources(toml, &[], &[]));
     let written = control("control = 'm.sock'\nnonsense = 1").expect("a place");
@@ -325,5 +350,14 @@ fn says_what_is_set_in_vain() {
     assert_eq!(notes(&pinned), Vec::<String>::new());
     said! { r"
     --reuseport-steering=cpus => expected one of `hash`, `cpu`, found `cpus` > did you mean `cpu`?
+    " }
+}
+
+#[test]
+fn refuses_what_the_start_would_refuse() {
+    said! { r"
+    --control=missing/m.sock => folder `/srv/missing` cannot be read: no such file or directory > relative paths start at `/srv`
+    --user=missing => cannot become user `missing`: there is no such user
+    --group=missing => cannot become user `missing`: there is no such user
     " }
 }

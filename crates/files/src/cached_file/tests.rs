@@ -64,6 +64,16 @@ fn does_not_believe_the_date_of_a_reproducible_package() {
 }
 
 #[test]
+fn says_of_no_file_that_it_was_modified_in_the_future() {
+    let future = now_unix_secs() + 86_400;
+    let page = page_of("hello", future, 0, Retention::Memory);
+    assert!(page.validators.modified_unix_secs <= now_unix_secs());
+    // The tag is still that of the version.
+    let tag = page_of("hello", future + 1, 0, Retention::Memory);
+    assert_ne!(page.validators.etag, tag.validators.etag);
+}
+
+#[test]
 fn keeps_the_descriptor_of_a_file_that_stays_open() {
     let page = page_of("12345678", 784_111_777, 5, Retention::Open);
     let ReplyBody::One(Part::File {

@@ -8,7 +8,10 @@ use telemetry::Nanos;
 
 use super::{Ended, Event, Idle, LAST_MOMENT, say};
 use crate::driver::{ServingState, Shared};
-use ipc::{Channel, ProcessEvent};
+use ipc::{Channel, KILL_GRACE, ProcessEvent};
+
+/// Time that a hurried end of the log takes, and the rest of the process.
+const LOG_END_TIME: Duration = Duration::from_secs(2);
 
 /// The main thread's loop: it waits for signals, commands and the ends of threads.
 pub(super) struct Lifecycle {
@@ -23,6 +26,8 @@ pub(super) struct Lifecycle {
     pub(super) deadline: Option<Instant>,
     /// When connections that are still idle are closed; somewhat before what is left is cut.
     pub(super) idle_deadline: Option<Instant>,
+    /// When the supervisor kills this process.
+    pub(super) kill_deadline: Option<Instant>,
 }
 
 impl Lifecycle {
@@ -81,6 +86,7 @@ impl Lifecycle {
             .deadline
             .map_or(deadline, |before| before.min(deadline));
         self.deadline = Some(deadline);
+        self.kill_by(deadline + KILL_GRACE);
         self.tell_loop(self.time_left());
         // Who replaces a process has it wait for requests that are under way; the end of all does not.
         let is_replaced = idle == Idle::Awaited;
@@ -160,6 +166,19 @@ impl Lifecycle {
         false
     }
 
+    fn kill_by(&mut self, deadline: Instant) {
+        let before = self.kill_deadline.unwrap_or(deadline);
+        self.kill_deadline = Some(before.min(deadline));
+    }
+
+    /// Whether the log has to say now what it has lost, before the supervisor kills this process.
+    pub(super) fn must_end_log(&self) -> bool {
+        let last = self
+            .kill_deadline
+            .and_then(|end| end.checked_sub(LOG_END_TIME));
+        last.is_some_and(|last| Instant::now() >= last)
+    }
+
     fn time_left(&self) -> Duration {
         let left = self
             .deadline
@@ -171,6 +190,7 @@ impl Lifecycle {
     fn cut_now(&mut self, exit_code: i32) {
         self.exit_code = self.exit_code.max(exit_code);
         self.idle_deadline = None;
+        self.kill_by(Instant::now() + KILL_GRACE);
         if self.shared.state.send_replace(ServingState::Aborting) != ServingState::Aborting {
             self.deadline = Some(Instant::now() + LAST_MOMENT);
             // Enough is left to say what did not end.

@@ -1,16 +1,18 @@
-//! Filter of what is watched: the roots, and which files below them count as code.
+//! Filter of what is watched: the folders and files that were named, and which files below them count as code.
 //!
-//! Takes folders and files as they were named, gives roots (folders that are watched whatever lies above them)
-//! and says of a name whether a change of it counts.
+//! Takes folders and files as they were named, gives the roots that these names lead to at the moment (folders that are
+//! watched whatever lies above them), and says of a name whether a change of it counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::FOLDERS_LEN_MAX;
 
+/// Links of one path; path_resolution(7) follows no more.
+const LINKS_LEN_MAX: usize = 40;
 /// Endings of what Python imports.
 const CODE_ENDINGS: [&str; 2] = ["py", "so"];
 /// Folders that hold no code of the application's own.
@@ -19,12 +21,19 @@ const LEFT_OUT: [&str; 3] = ["__pycache__", "node_modules", "site-packages"];
 const ENVIRONMENT_MARK: &str = "pyvenv.cfg";
 const CONDA_MARK: &str = "conda-meta";
 
-/// Folders and files that are watched.
+/// Folders and files that are watched, absolute, by the names that they were given.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CodeFilter {
+    dirs: BTreeSet<PathBuf>,
+    files: BTreeSet<PathBuf>,
+}
+
+/// Where these names lead at the moment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct WatchedPaths {
     /// Folders that are watched whatever lies above them, with what of each is watched.
     pub(super) roots: BTreeMap<PathBuf, Coverage>,
-    /// Files that count whatever their name.
+    /// Files that count whatever their name, and links on the way to what was named.
     pub(super) files: BTreeSet<PathBuf>,
 }
 
@@ -40,30 +49,65 @@ pub(super) enum Coverage {
 impl CodeFilter {
     /// Adds folders and files; says whether there is anything new among them.
     pub(super) fn add(&mut self, dirs: &[PathBuf], files: &[PathBuf]) -> bool {
-        let before = (self.roots.len(), self.files.len());
-        let mut grew = false;
-        for dir in dirs {
-            grew |= self.add_root(real(dir), Coverage::Tree);
-        }
-        for file in files {
-            // The name may be a link: both it and what it names can be replaced.
-            for path in [beside_real_parent(file), real(file)] {
-                if let Some(parent) = path.parent() {
-                    // The folder is watched and not the file: an editor that renames leaves another inode under the
-                    // name.
-                    self.add_root(parent.to_owned(), Coverage::NamedFiles);
-                    self.files.insert(path);
-                }
-            }
-        }
-        grew || before != (self.roots.len(), self.files.len())
+        let before = (self.dirs.len(), self.files.len());
+        self.dirs.extend(dirs.iter().map(|dir| absolute(dir)));
+        self.files.extend(files.iter().map(|file| absolute(file)));
+        before != (self.dirs.len(), self.files.len())
     }
 
-    fn add_root(&mut self, path: PathBuf, extent: Coverage) -> bool {
+    /// A deployment and a renewal of certificates set links anew, also those to folders: what is watched is found anew
+    /// with each look.
+    pub(super) fn resolved(&self) -> WatchedPaths {
+        let mut watched = WatchedPaths::default();
+        for dir in &self.dirs {
+            let dir = watched.follow(dir);
+            watched.add_root(dir, Coverage::Tree);
+        }
+        for file in &self.files {
+            let file = watched.follow(file);
+            watched.add_file(file);
+        }
+        watched
+    }
+}
+
+impl WatchedPaths {
+    /// Adds each link on the way to what a path names, and gives the path without links, as far as it exists.
+    fn follow(&mut self, path: &Path) -> PathBuf {
+        let mut waiting: VecDeque<OsString> = parts(path).collect();
+        let mut links_len = 0;
+        let mut real = PathBuf::new();
+        while let Some(part) = waiting.pop_front() {
+            // `/` takes the place of the whole, and `..` is above what is without links by now.
+            if part == ".." {
+                real.pop();
+                continue;
+            }
+            let next = real.join(part);
+            match fs::read_link(&next) {
+                Ok(target) if links_len < LINKS_LEN_MAX => {
+                    links_len += 1;
+                    let rest = std::mem::take(&mut waiting);
+                    waiting = parts(&target).chain(rest).collect();
+                    self.add_file(next);
+                }
+                _ => real = next,
+            }
+        }
+        real
+    }
+
+    fn add_file(&mut self, path: PathBuf) {
+        // The folder is watched and not the file: an editor that renames leaves another inode under the name.
+        if let Some(parent) = path.parent() {
+            self.add_root(parent.to_owned(), Coverage::NamedFiles);
+            self.files.insert(path);
+        }
+    }
+
+    fn add_root(&mut self, path: PathBuf, extent: Coverage) {
         let known = self.roots.entry(path).or_insert(extent);
-        let grows = extent > *known;
         *known = extent.max(*known);
-        grows
     }
 }
 
@@ -117,20 +161,11 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-/// The path without links, as far as it exists.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize()
-        .unwrap_or_else(|_| beside_real_parent(path))
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn beside_real_parent(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    // The folder alone: a file that is a link is watched as the link, which is what a deployment sets anew.
-    let parent = absolute
-        .parent()
-        .and_then(|parent| parent.canonicalize().ok());
-    match (parent, absolute.file_name()) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => absolute,
-    }
+fn parts(path: &Path) -> impl Iterator<Item = OsString> {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    parts.map(|part| part.as_os_str().to_owned())
 }

@@ -1,15 +1,16 @@
 //! Snapshot of all files that count: two of them say what has changed in between.
 //!
-//! Takes a filter, compares inodes, times and lengths. Reads no file contents.
+//! Takes paths, compares inodes, times and lengths. Reads no file contents.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use notify::Error;
 
-use super::filter::{CodeFilter, Coverage, walk};
+use super::filter::{Coverage, WatchedPaths, walk};
 
 /// Files that count, each with its state.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl Snapshot {
     /// # Errors
     /// The first of `enter`.
     pub(super) fn take(
-        filter: &CodeFilter,
+        watched: &WatchedPaths,
         folders_len_max: usize,
         mut enter: impl FnMut(&Path) -> Result<bool, Error>,
     ) -> Result<Snapshot, Error> {
@@ -50,7 +51,7 @@ impl Snapshot {
                 false => Ok(false),
             }
         };
-        for (root, extent) in &filter.roots {
+        for (root, extent) in &watched.roots {
             // The kernel watches nothing that is not there: until it comes back, a scan looks for it.
             taken.misses_a_root |= !root.is_dir();
             match extent {
@@ -58,16 +59,21 @@ impl Snapshot {
                 Coverage::NamedFiles => drop(enter(root)?),
             }
         }
-        filter
-            .files
-            .iter()
-            .for_each(|path| taken.note(path.clone()));
+        for path in &watched.files {
+            // Of a link itself: the folder that it leads to changes with each file in it, which does not count.
+            taken.note_state(path.clone(), fs::symlink_metadata(path));
+        }
         taken.has_excess = folders_len > folders_len_max;
         Ok(taken)
     }
 
     fn note(&mut self, path: PathBuf) {
-        if let Ok(found) = fs::metadata(&path) {
+        let found = fs::metadata(&path);
+        self.note_state(path, found);
+    }
+
+    fn note_state(&mut self, path: PathBuf, found: io::Result<Metadata>) {
+        if let Ok(found) = found {
             self.files.insert(path, FileState::of(&found));
         }
     }

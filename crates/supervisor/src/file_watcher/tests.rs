@@ -259,6 +259,61 @@ fn reports_named_files_whatever_their_name() {
     });
 }
 
+/// As `ln -s TARGET new && mv -T new LINK` does.
+fn set_link(bed: &Bed, target: &str, link: &str) {
+    symlink(target, bed.path("new")).unwrap();
+    fs::rename(bed.path("new"), bed.path(link)).unwrap();
+}
+
+#[test]
+fn follows_links_that_are_set_anew() {
+    let present = ["v1/a.key", "v2/a.key"];
+    for by in [By::Kernel, By::Scans] {
+        let mut bed = Bed::new(by, &present, &[]);
+        set_link(&bed, "../v1", "etc/current");
+        set_link(&bed, "../etc/current/a.key", "etc/a.key");
+        let now = bed.now;
+        let files = [bed.path("etc/a.key")];
+        bed.watcher.extend(&[], &files, now);
+        bed.expect(&[]);
+        // Another file beside the one that is named does not count.
+        write(&bed.path("v1/b.key"), "new");
+        bed.expect(&[]);
+        set_link(&bed, "../v2", "etc/current");
+        bed.expect(&["etc/current"]);
+        write(&bed.path("v2/a.key"), "second");
+        bed.expect(&["v2/a.key"]);
+        write(&bed.path("v2/b.key"), "new");
+        write(&bed.path("v1/a.key"), "left behind");
+        bed.expect(&[]);
+        set_link(&bed, "../v1/a.key", "etc/a.key");
+        bed.expect(&["etc/a.key"]);
+        write(&bed.path("v1/a.key"), "third");
+        bed.expect(&["v1/a.key"]);
+        // A loop names nothing.
+        set_link(&bed, "a.key", "etc/a.key");
+        bed.expect(&["etc/a.key"]);
+    }
+}
+
+#[test]
+fn follows_a_link_to_a_folder_of_code() {
+    for by in [By::Kernel, By::Scans] {
+        let mut bed = Bed::new(by, &["v1/a.py", "v2/deep/a.py"], &[]);
+        set_link(&bed, "../v1", "etc/current");
+        let now = bed.now;
+        let dirs = [bed.path("etc/current")];
+        bed.watcher.extend(&dirs, &[], now);
+        bed.expect(&[]);
+        write(&bed.path("v1/a.py"), "second");
+        bed.expect(&["v1/a.py"]);
+        set_link(&bed, "../v2", "etc/current");
+        bed.expect(&["etc/current"]);
+        write(&bed.path("v2/deep/a.py"), "second");
+        bed.expect(&["v2/deep/a.py"]);
+    }
+}
+
 #[test]
 fn waits_for_the_last_change_but_not_for_ever() {
     let start = Stamp(1_000_000_000);
@@ -284,7 +339,7 @@ fn the_nearest_folders_are_watched_where_there_are_too_many() {
     let mut entered = Vec::new();
     let mut take = |len_max| {
         entered.clear();
-        let taken = Snapshot::take(&filter, len_max, |dir| {
+        let taken = Snapshot::take(&filter.resolved(), len_max, |dir| {
             entered.push(dir.strip_prefix(&root).unwrap().to_owned());
             Ok(true)
         });

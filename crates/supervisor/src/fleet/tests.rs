@@ -193,7 +193,7 @@ impl World {
                 let worn = *self.find(serial)?;
                 self.start(worn.generation, Role::Serving, worn.slot);
             }
-            ProcessAction::Drain(serial) => {
+            ProcessAction::Drain(serial) | ProcessAction::DrainReplaced(serial) => {
                 let deadline = self.now + DRAIN;
                 let process = self.find(serial)?;
                 prop_assert!(process.is_coming_or_ready(), "{:?} is drained", process);
@@ -329,6 +329,26 @@ fn drain(process: &mut ProcessFacts, deadline: Instant) {
 }
 
 #[test]
+fn a_worn_process_is_replaced_however_often_a_start_has_failed() {
+    let mut world = World::new(1, false);
+    world.reconcile().unwrap();
+    world.happen(&Happening::AllReady);
+    world.reconcile().unwrap();
+    world.failing_starts = 20;
+    world.happen(&Happening::Wear(0));
+    while world.failing_starts > 0 {
+        world.reconcile().unwrap();
+        let due = world.fleet().due(world.now);
+        world.now = due.expect("another start is tried");
+    }
+    world.reconcile().unwrap();
+    world.happen(&Happening::AllReady);
+    world.reconcile().unwrap();
+    let ready = world.processes.iter().filter(|one| one.is_ready());
+    assert_eq!(ready.map(|one| one.serial).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn a_generation_that_is_awaited_starts_nothing() {
     for is_preloaded in [false, true] {
         let world = World::new(2, is_preloaded);
@@ -372,7 +392,9 @@ proptest! {
         {
             let given_up = slots.has_gaps_for_good(world.now);
             prop_assert!(fleet.is_whole(slots) || given_up);
-            prop_assert!(given_up || !fleet.ready(slots.generation).any(|one| one.is_worn));
+            // Where a successor can be started, however often that has failed, no worn process is left.
+            let can_replace = fleet.is_whole(slots) && fleet.can_start(slots);
+            prop_assert!(!can_replace || !fleet.ready(slots.generation).any(|one| one.is_worn));
         }
         let is_old = |one: &&ProcessFacts| {
             world.plan.is_stopping() || fleet.slots(one.generation).is_none()

@@ -144,6 +144,7 @@ fn probe(client: Option<ClientId>) -> UpgradeProbe {
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Reload(ReloadCause, PoolSizes),
+    Scale(usize),
     NextServes,
     NextFailed,
     NextReplaced,
@@ -161,6 +162,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     let sizes = prop_oneof![Just(PoolSizes::Configured), Just(PoolSizes::Kept)];
     prop_oneof![
         8 => (cause, sizes).prop_map(|(cause, sizes)| Happening::Reload(cause, sizes)),
+        2 => (1..3_usize).prop_map(Happening::Scale),
         6 => Just(Happening::NextServes),
         3 => Just(Happening::NextFailed),
         2 => Just(Happening::NextReplaced),
@@ -185,6 +187,11 @@ impl World {
                 cause,
                 ..ReloadRequest::default()
             }),
+            Happening::Scale(processes) => {
+                let mut request = waiting(0, Some(processes));
+                request.clients = vec![self.new_client()];
+                PlanEvent::Reload(request)
+            }
             Happening::NextServes => PlanEvent::NextServes,
             Happening::NextFailed => PlanEvent::NextFailed(failure()),
             Happening::NextReplaced => PlanEvent::NextReplaced {
@@ -301,7 +308,66 @@ fn two_reloads_that_wait_are_one_and_the_configured_sizes_win() {
     queue.push(request(2, PoolSizes::Configured));
     queue.push(request(3, PoolSizes::Kept));
     assert_eq!(queue.0.len(), 2);
-    let merged = queue.merged().unwrap();
-    assert_eq!(merged.sizes, PoolSizes::Configured);
-    assert_eq!(merged.clients, [3, 1, 2].map(client));
+    let expect = ReloadRequest {
+        clients: [3, 2, 1].map(client).to_vec(),
+        ..ReloadRequest::default()
+    };
+    assert_eq!(queue.merged(), [PlanAction::Prepare(expect)]);
+}
+
+/// A reload of client `number`, or a `scale` to so many processes.
+fn waiting(number: u64, processes: Option<usize>) -> ReloadRequest {
+    let mut request = ReloadRequest {
+        clients: vec![client(number)],
+        ..ReloadRequest::default()
+    };
+    request.overrides.processes = processes;
+    request
+}
+
+#[test]
+fn a_scale_that_a_later_request_undoes_is_refused() {
+    let check = |all: &[Option<usize>], processes: Option<usize>, refused: &[u64]| {
+        let mut queue = ReloadQueue::default();
+        for (number, processes) in (1..).zip(all) {
+            queue.push(waiting(number, *processes));
+        }
+        let mut done = None;
+        let mut left = Vec::new();
+        for action in queue.merged() {
+            match action {
+                PlanAction::Prepare(request) => done = Some(request.overrides.processes),
+                PlanAction::Refuse { clients, .. } => left.extend(clients),
+                other => panic!("{other:?}"),
+            }
+        }
+        let refused: Vec<ClientId> = refused.iter().map(|number| client(*number)).collect();
+        assert_eq!((done, left), (Some(processes), refused), "{all:?}");
+    };
+    check(&[None, Some(3)], Some(3), &[]);
+    check(&[Some(3), None], None, &[1]);
+    check(&[Some(3), Some(4)], Some(4), &[1]);
+    check(&[Some(3), Some(3)], Some(3), &[]);
+    // The same again is the last word.
+    check(&[Some(3), None, Some(3)], Some(3), &[]);
+}
+
+#[test]
+fn a_scale_that_waits_for_an_upgrade_is_refused_by_it() {
+    let mut world = World::new();
+    world.happen(Happening::NextServes);
+    world.happen(Happening::Upgrade);
+    for request in [waiting(7, None), waiting(8, Some(3))] {
+        world.handle(PlanEvent::Reload(request));
+    }
+    let (_, actions) = world.plan.step(PlanEvent::ProbePassed);
+    let [
+        PlanAction::Refuse { clients, .. },
+        PlanAction::BecomeNew { waiting, .. },
+        ..,
+    ] = &actions[..]
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!((clients, waiting), (&vec![client(8)], &vec![client(7)]));
 }
