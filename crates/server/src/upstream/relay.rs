@@ -103,11 +103,11 @@ impl<'a, 'x> Relay<'a, 'x> {
             UpstreamLink::Http2(_) => PieceFraming::Http2,
         };
         let pool = exchange.driver.shared.openers.clone();
-        let settings = &exchange.own.group.settings;
+        let group = &exchange.own.group;
         // A call of gRPC may have no message for long; its client says how long it waits (`grpc-timeout`).
-        let silence_max = match exchange.assignment.exchange.is_grpc() {
-            true => settings.tunnel_idle,
-            false => settings.response_timeout,
+        let silence_max = match group.takes_call(&exchange.assignment.exchange) {
+            true => group.settings.tunnel_idle,
+            false => group.settings.response_timeout,
         };
         Self {
             request: OutgoingRequest::new(head, body, framing, pool),
