@@ -46,6 +46,8 @@ pub(super) struct UpstreamExchange<'a> {
     pub(super) assignment: &'a mut Assignment,
     /// The place that it has; where the request decides about it, it is to be had yet.
     pub(super) slot: &'a mut Option<UpstreamSlot>,
+    /// The members that have failed at it.
+    pub(super) tried: Vec<usize>,
     /// Tries that have failed, those apart that met the end of a kept connection.
     pub(super) failed: u32,
     /// Of the last response that has come.
@@ -86,8 +88,7 @@ impl UpstreamExchange<'_> {
     pub(super) async fn run(mut self) -> Result<Answered, UpstreamFault> {
         self.prepare_upgrade()?;
         let body = RequestBody::take(&mut self.assignment.exchange);
-        let mut tried = Vec::new();
-        self.take_slot(&tried).await?;
+        self.take_slot().await?;
         // A connection that waits may have ended by the time that a request comes to it; a new one has not.
         let mut uses_idle = true;
         let mut attempts = 0_u8;
@@ -118,8 +119,8 @@ impl UpstreamExchange<'_> {
                 false => {
                     uses_idle = true;
                     let slot = self.slot.take();
-                    tried.extend(slot.map(|slot| slot.member()));
-                    let another = self.take_slot(&tried).await;
+                    self.tried.extend(slot.map(|slot| slot.member()));
+                    let another = self.take_slot().await;
                     another.map_err(|_| failed.fault)?;
                 }
             }
@@ -252,7 +253,7 @@ impl UpstreamExchange<'_> {
     }
 
     /// Waits for a place, where the exchange has none.
-    async fn take_slot(&mut self, tried: &[usize]) -> Result<(), UpstreamFault> {
+    async fn take_slot(&mut self) -> Result<(), UpstreamFault> {
         if self.slot.is_some() {
             return Ok(());
         }
@@ -261,7 +262,7 @@ impl UpstreamExchange<'_> {
         let taken = poll_fn(|context| {
             let now = telemetry::now();
             let waiting = self.own.worker.borrow().waiting_len();
-            match self.own.group.take_slot(now, tried, &key, waiting) {
+            match self.own.group.take_slot(now, &self.tried, &key, waiting) {
                 Ok(slot) => Poll::Ready(Ok(slot)),
                 Err(NoSlot::Nobody) => Poll::Ready(Err(UpstreamFault::NoneLeft)),
                 Err(NoSlot::Busy) if now >= due => Poll::Ready(Err(UpstreamFault::NoneFree)),
@@ -273,7 +274,7 @@ impl UpstreamExchange<'_> {
             }
         });
         let slot = taken.await?;
-        if tried.is_empty() {
+        if self.tried.is_empty() {
             // Its wait was one in the queue.
             let started = slot.taken;
             self.assignment.exchange.record.phases.started = started;
@@ -326,13 +327,21 @@ impl UpstreamExchange<'_> {
     }
 
     /// Whether a response with this status, of which nothing has reached the client, is to be replaced by that of another
-    /// server.
+    /// server. Where there is no other one, the client gets this response.
     pub(super) fn may_retry_status(&self, status: u16, body: &RequestBody) -> bool {
+        let has_other = || {
+            let slot = self.slot.as_ref().expect("a try has a slot");
+            let mut tried = self.tried.clone();
+            tried.push(slot.member());
+            self.own.group.has_other(telemetry::now(), &tried)
+        };
         let failed = FailedTry {
             fault: UpstreamFault::Status(status),
             progress: Progress::Answered { status },
         };
+        // The budget is asked last.
         self.own.group.settings.retry_status.contains(&status)
+            && has_other()
             && self.may_retry(&failed, self.failed + 1, body)
     }
 
@@ -400,15 +409,20 @@ impl UpstreamExchange<'_> {
     fn report_served(&self) -> Stamp {
         let now = telemetry::now();
         let slot = self.slot.as_ref().expect("a try has a slot");
-        let outcome = match self.full {
+        slot.ended(now, self.outcome_of(self.status, now));
+        now
+    }
+
+    /// What a response with this status, the last that has come, says of its server.
+    fn outcome_of(&self, status: u16, now: Stamp) -> Outcome {
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        match self.full {
             Some(retry_after) => Outcome::Full { retry_after },
             None => Outcome::Served {
                 latency: now.since(slot.taken),
-                status: self.status,
+                status,
             },
-        };
-        slot.ended(now, outcome);
-        now
+        }
     }
 
     /// Tells the group of a try that failed.
@@ -416,10 +430,7 @@ impl UpstreamExchange<'_> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let outcome = match failed.fault {
             _ if is_stale => Outcome::Abandoned,
-            UpstreamFault::Status(status) => Outcome::Served {
-                latency: telemetry::now().since(slot.taken),
-                status,
-            },
+            UpstreamFault::Status(status) => self.outcome_of(status, telemetry::now()),
             fault => fault.failure().map_or(Outcome::Abandoned, Outcome::Failed),
         };
         slot.ended(telemetry::now(), outcome);

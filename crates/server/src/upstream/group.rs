@@ -255,6 +255,11 @@ impl UpstreamGroup {
         self.state().budget.try_take(now)
     }
 
+    /// Whether an exchange that was at these members may have another one, at once or after a wait.
+    pub(super) fn has_other(&self, now: Stamp, tried: &[usize]) -> bool {
+        self.state().group.has_other(now, tried)
+    }
+
     /// A check of the member at this address ended.
     pub(super) fn checked(&self, endpoint: &Arc<Endpoint>, now: Stamp, result: CheckResult) {
         let mut state = self.state();
