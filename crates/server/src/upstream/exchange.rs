@@ -36,6 +36,8 @@ pub(super) struct FailedTry {
     pub(super) fault: UpstreamFault,
     /// How far it came, for the question whether there may be another one.
     pub(super) progress: Progress,
+    /// It has met the end of a connection that was kept, and its server has not had the request.
+    pub(super) is_stale: bool,
 }
 
 /// Has an upstream answer an exchange. The response is written, but for its end.
@@ -104,10 +106,10 @@ impl UpstreamExchange<'_> {
                 Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };
-            let is_stale = self.is_stale(failed.fault);
+            let is_stale = failed.is_stale;
             // The next one has a new connection: that happens once at each server.
             self.failed += u32::from(!is_stale);
-            self.report(&failed, is_stale);
+            self.report(&failed);
             // One with a status was asked about when its head came.
             let is_status = matches!(failed.fault, UpstreamFault::Status(_));
             if !is_status && !self.may_retry(&failed, self.failed, &body) {
@@ -136,17 +138,18 @@ impl UpstreamExchange<'_> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let began = telemetry::now();
         let endpoint = std::sync::Arc::clone(&slot.endpoint);
-        let not_connected = |fault| FailedTry {
-            fault,
-            progress: Progress::NotConnected,
-        };
         self.assignment.exchange.record.upstream.server = slot.name();
         let own = self.own;
         let linked = match &own.http2 {
             Some(http2) => self.open_stream(http2, body, uses_idle, began).await,
             None => self.link(body, uses_idle, began).await,
         };
-        let (link, head) = linked.map_err(not_connected)?;
+        let is_reused = self.assignment.exchange.record.upstream.reused;
+        let (link, head) = linked.map_err(|fault| FailedTry {
+            fault,
+            progress: Progress::NotConnected,
+            is_stale: is_reused && matches!(fault, UpstreamFault::Closed | UpstreamFault::GoneAway),
+        })?;
         let relay = Relay::new(self, link, head, body, began);
         let relayed = relay.run().await?;
         let now = self.report_served();
@@ -293,13 +296,15 @@ impl UpstreamExchange<'_> {
     }
 
     fn may_retry(&self, failed: &FailedTry, attempts: u32, body: &RequestBody) -> bool {
-        let FailedTry { fault, progress } = *failed;
+        let FailedTry {
+            fault, progress, ..
+        } = *failed;
         if fault == UpstreamFault::Body || !self.may_follow(progress, attempts, body) {
             return false;
         }
         // A budget keeps retries from becoming the load that a group in trouble does not need. Where there was no
         // connection any more, a server has had no work of the request.
-        let is_free = progress == Progress::NotConnected || self.is_stale(fault);
+        let is_free = progress == Progress::NotConnected || failed.is_stale;
         is_free || self.own.group.take_retry(telemetry::now())
     }
 
@@ -320,12 +325,6 @@ impl UpstreamExchange<'_> {
         may_retry(&case).is_ok()
     }
 
-    /// Whether the try has met the end of a connection that was kept.
-    fn is_stale(&self, fault: UpstreamFault) -> bool {
-        matches!(fault, UpstreamFault::Closed | UpstreamFault::GoneAway)
-            && self.assignment.exchange.record.upstream.reused
-    }
-
     /// Whether a response with this status, of which nothing has reached the client, is to be replaced by that of another
     /// server. Where there is no other one, the client gets this response.
     pub(super) fn may_retry_status(&self, status: u16, body: &RequestBody) -> bool {
@@ -338,6 +337,7 @@ impl UpstreamExchange<'_> {
         let failed = FailedTry {
             fault: UpstreamFault::Status(status),
             progress: Progress::Answered { status },
+            is_stale: false,
         };
         // The budget is asked last.
         self.own.group.settings.retry_status.contains(&status)
@@ -426,10 +426,10 @@ impl UpstreamExchange<'_> {
     }
 
     /// Tells the group of a try that failed.
-    fn report(&self, failed: &FailedTry, is_stale: bool) {
+    fn report(&self, failed: &FailedTry) {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let outcome = match failed.fault {
-            _ if is_stale => Outcome::Abandoned,
+            _ if failed.is_stale => Outcome::Abandoned,
             UpstreamFault::Status(status) => self.outcome_of(status, telemetry::now()),
             fault => fault.failure().map_or(Outcome::Abandoned, Outcome::Failed),
         };
