@@ -267,24 +267,47 @@ def test_a_connection_that_ended_meanwhile_costs_no_request(serve: Callable[...,
 
 
 def test_a_request_is_repeated_only_if_nothing_can_be_done_twice(serve: Callable[..., Milepost]) -> None:
-    """An upstream that takes each second request of a connection and closes."""
+    """Upstreams that take each request once without an answer, at the end of a connection that was kept."""
+    known: set[str] = set()
 
-    def every_other(connection: Connection) -> None:
-        if connection.request() is not None:
+    def once_in_vain(connection: Connection) -> None:
+        while (asked := connection.request()) is not None:
+            if asked.target != "/kept" and asked.target not in known:
+                known.add(asked.target)
+                return
             connection.reply(b"one")
-            connection.request()
 
-    with Upstream(every_other) as upstream:
-        server = proxy(serve, upstream)
+    # The second one is asked where the first ended the connection late enough to have had the request.
+    with Upstream(once_in_vain) as one, Upstream(once_in_vain) as other:
+        server = proxy(serve, one, other, eject_after=100)
         with server.connect() as client:
-            assert client.ask("GET", "/").status == 200
-            assert client.ask("PUT", "/", body=b"x").status == 200
-            assert [asked.method for asked in upstream.seen] == ["GET", "PUT", "PUT"]
-            assert client.ask("POST", "/", body=b"x").status == 502
-            assert [asked.method for asked in upstream.seen][3:] == ["POST"]
-            assert client.ask("GET", "/").status == 200
-            assert client.ask("POST", "/", "Idempotency-Key: 1", body=b"x").status == 200
-            assert [asked.method for asked in upstream.seen][4:] == ["GET", "POST", "POST"]
+            for method, headers, times in [
+                ("GET", [], 2),
+                ("PUT", [], 2),
+                ("POST", [], 1),
+                ("POST", ["Idempotency-Key: 1"], 2),
+            ]:
+                for _ in range(4):
+                    assert client.ask("GET", "/kept").status == 200
+                target = f"/{method}{times}"
+                reply = client.ask(method, target, *headers, body=b"x")
+                assert reply.status == (200 if times == 2 else 502), target
+                asked = [asked.method for asked in one.seen + other.seen if asked.target == target]
+                assert asked == [method] * times, target
+
+
+def test_what_a_server_has_had_for_a_while_counts_as_a_try(serve: Callable[..., Milepost]) -> None:
+    def late(connection: Connection) -> None:
+        if connection.request() is not None:
+            connection.reply(b"kept")
+            if connection.request() is not None:
+                # As long as no end takes that has crossed a request.
+                time.sleep(1)
+
+    with Upstream(late) as upstream, proxy(serve, upstream, retries=0).connect() as client:
+        assert client.ask("GET", "/").body == b"kept"
+        assert client.ask("GET", "/").status == 502
+        assert len(upstream.seen) == 2
 
 
 def test_a_silent_upstream_is_a_504(serve: Callable[..., Milepost]) -> None:

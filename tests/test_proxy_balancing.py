@@ -146,6 +146,23 @@ def test_a_status_is_tried_elsewhere_where_that_is_asked_for(serve: Callable[...
             assert (reply.status, reply.text) == (503, "bad")
 
 
+@pytest.mark.parametrize("servers_len", [1, 2])
+def test_a_status_that_nobody_else_could_replace_comes_as_it_was_given(
+    serve: Callable[..., Milepost], servers_len: int
+) -> None:
+    def respond(one: Connection, _: Request) -> None:
+        one.reply(b"maintenance", "Retry-After: 120", "X-App: yes", status="503 Busy")
+
+    with contextlib.ExitStack() as stack:
+        ups = [stack.enter_context(Upstream(answering(respond))) for _ in range(servers_len)]
+        server = proxy(serve, *(up.url for up in ups), retry_status=[503], retry_budget="100%")
+        with server.connect() as client:
+            reply = client.ask("GET", "/")
+        assert (reply.status, reply.reason, reply.text) == (503, "Busy", "maintenance")
+        assert (reply.header("retry-after"), reply.header("x-app")) == ("120", "yes")
+        assert [len(up.seen) for up in ups] == [1] * servers_len
+
+
 def test_retries_have_a_budget(serve: Callable[..., Milepost]) -> None:
     with Upstream(named("bad", "503 Busy")) as bad, Upstream(named("good")) as good:
         options = {"balance": "first", "retry_status": [503], "eject_after": 100}
@@ -240,16 +257,18 @@ def test_a_server_that_reports_its_threads_gets_no_more_requests(serve: Callable
         assert all("upstream_queue=0.001500 upstream_run=0.020000" in line for line in server.lines)
 
 
-def test_a_server_that_is_full_is_not_taken_for_dead(serve: Callable[..., Milepost]) -> None:
+@pytest.mark.parametrize("retries", [False, True])
+def test_a_server_that_is_full_is_not_taken_for_dead(serve: Callable[..., Milepost], retries: bool) -> None:
     def respond(one: Connection, _: Request) -> None:
         one.reply(b"full", "Retry-After: 1", REPORT, status="503 Full")
 
     with Upstream(answering(respond)) as up, servers("a") as (a,):
-        server = proxy(serve, up.url, a.url, balance="round-robin", eject_after=1)
+        again = {"retry_status": [503], "retry_budget": "100%"} if retries else {}
+        server = proxy(serve, up.url, a.url, balance="round-robin", eject_after=1, **again)
         with server.connect() as client:
             got = [client.ask("GET", "/").text for _ in range(6)]
-        assert "full" in got and "a" in got
-        assert "gets no requests" not in server.errors
+        assert ("full" in got) is not retries and "a" in got
+        assert len(up.seen) > 1
 
 
 def test_processes_share_the_slots_of_a_server(serve: Callable[..., Milepost]) -> None:

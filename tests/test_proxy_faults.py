@@ -142,7 +142,7 @@ def test_an_upstream_killed_again_and_again_loses_no_get_and_repeats_no_post(
     serve: Callable[..., Milepost], recording: Callable[[], Recording], kills: int
 ) -> None:
     mortal, other = recording(), recording()
-    server = proxy(serve, mortal.port, other.port)
+    server = proxy(serve, mortal.port, other.port, retry_budget="100%")
     with Load(server) as load:
         for _ in range(kills):
             load.more()

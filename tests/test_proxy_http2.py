@@ -65,6 +65,14 @@ def test_a_request_and_its_response_pass(serve: Callable[..., Milepost]) -> None
         assert ["reused=yes" in line for line in server.lines] == [False, True], server.lines
 
 
+def test_what_http2_cannot_say_as_it_was_sent_is_escaped_or_refused(serve: Callable[..., Milepost]) -> None:
+    with Upstream(answering_http2(lambda peer, asked: peer.reply(asked, asked.path.encode()))) as upstream:
+        with proxy(serve, upstream).connect() as client:
+            assert client.ask("GET", '/a`b|c?x=^`<>"{}[]').text == "/a%60b%7Cc?x=%5E%60%3C%3E%22%7B%7D%5B%5D"
+            assert client.ask("GET", "/a|b").text == "/a|b"
+            assert client.ask("GET", "/", host="a%20b").status == 400
+
+
 @pytest.mark.parametrize("size", [0, 1, 100, 5_000, 3_000_000])
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_body_arrives_whole(serve: Callable[..., Milepost], size: int, streams: bool) -> None:

@@ -40,15 +40,14 @@ def count_chunks(connection: Connection) -> None:
     connection.send(b"0\r\n\r\n")
 
 
-@pytest.mark.parametrize("kind", ["setting", "grpc", "route"])
+@pytest.mark.parametrize("kind", ["setting", "route"])
 def test_each_piece_arrives_before_the_next_one_is_sent(serve: Callable[..., Milepost], kind: str) -> None:
     options = {"stream_requests": True} if kind == "setting" else {}
     route = {"stream_requests": True} if kind == "route" else {}
-    headers = ["Content-Type: application/grpc"] if kind == "grpc" else []
     with Upstream(count_chunks) as upstream:
         server = proxy(serve, upstream, route, **options)
         with server.connect() as client:
-            client.send(request("POST", "/", *headers, "Transfer-Encoding: chunked"))
+            client.send(request("POST", "/", "Transfer-Encoding: chunked"))
             for number in range(100):
                 piece = b"piece %d" % number
                 client.send(b"%x\r\n%s\r\n" % (len(piece), piece))
@@ -61,9 +60,8 @@ def test_each_piece_arrives_before_the_next_one_is_sent(serve: Callable[..., Mil
 
 
 def test_streams_of_http2_are_passed_on_likewise(serve: Callable[..., Milepost]) -> None:
-    with Upstream(count_chunks) as upstream, Http2(proxy(serve, upstream)) as client:
-        grpc = ("content-type", "application/grpc")
-        stream = client.begin("/", grpc, method="POST", ends=False)
+    with Upstream(count_chunks) as upstream, Http2(proxy(serve, upstream, stream_requests=True)) as client:
+        stream = client.begin("/", method="POST", ends=False)
         response = client.responses[stream]
         client.server.count()
         sent = b""
@@ -76,6 +74,30 @@ def test_streams_of_http2_are_passed_on_likewise(serve: Callable[..., Milepost])
         client.machine.end_stream(stream)
         client.flush()
         assert client.response(stream).is_ended
+
+
+@pytest.mark.parametrize(
+    ("client", "protocol"), [("HTTP/1.1", "http1"), ("HTTP/1.1", "http2"), ("HTTP/2", "http1")]
+)
+def test_the_type_of_a_body_holds_no_slot(serve: Callable[..., Milepost], client: str, protocol: str) -> None:
+    """Calls of gRPC go from clients of HTTP/2 to servers of HTTP/2; other requests wait for their bodies."""
+    toml = "body_timeout = '500ms'\n" + tables("route", {"path": "/", "upstream": "back"})
+    with Upstream(lambda connection: None) as upstream, contextlib.ExitStack() as stack:
+        back = {"name": "back", "servers": [upstream.url], "protocol": protocol, "slots": 1}
+        server = serve(toml=toml + tables("upstream", back))
+        if client == "HTTP/2":
+            streams = stack.enter_context(Http2(server))
+            held = streams.begin("/", ("content-type", "application/grpc"), method="POST", ends=False)
+            streams.machine.send_data(held, b"x")
+            streams.flush()
+            server.count()
+            assert streams.response(held).status == 408
+        else:
+            one = stack.enter_context(server.connect())
+            grpc = ["Content-Type: application/grpc", "Transfer-Encoding: chunked"]
+            one.send(request("POST", "/", *grpc) + b"1\r\nx\r\n")
+            assert one.reply().status == 408
+        assert upstream.connections == 0
 
 
 def test_a_long_body_of_known_length_keeps_it(serve: Callable[..., Milepost]) -> None:

@@ -305,6 +305,30 @@ def test_another_server_decides_who_may(serve: Callable[..., Milepost]) -> None:
         assert until(lambda: any(all(part in line for part in refused) for line in server.lines))
 
 
+def test_the_path_that_is_judged_is_the_one_that_is_served(serve: Callable[..., Milepost]) -> None:
+    def judge(one: Connection, asked: Request) -> None:
+        is_open = (asked.header("x-forwarded-uri") or "").startswith("/public/")
+        one.reply(status="200 Fine" if is_open else "401 No")
+
+    rewrite = tables("rewrite", {"from": "/public/old/*", "to": "/private/*"})
+    app = Upstream(answering(lambda one, asked: one.reply(asked.target.encode())))
+    with app, Upstream(answering(judge)) as auth:
+        server = serve(toml=rewrite + guarded(app, auth))
+        with server.connect() as client:
+            for target in (
+                "/public/../admin",
+                "/public/%2e%2e/%61dmin",
+                "http://test/public/../admin",
+                "http://test/admin",
+                "/public/old/x",
+            ):
+                assert client.ask("GET", target).status == 401, target
+            assert client.ask("GET", "http://test/x/../public/%61?b").body == b"/public/a?b"
+        judged = [one.header("x-forwarded-uri") for one in auth.seen]
+        assert judged == ["/admin"] * 4 + ["/private/x", "/public/a?b"]
+        assert len(app.seen) == 1
+
+
 def test_nobody_passes_while_nobody_can_be_asked(serve: Callable[..., Milepost]) -> None:
     def cut(one: Connection) -> None:
         one.request()

@@ -174,10 +174,12 @@ impl Exchange {
         self.record.id.text(self.head())
     }
 
-    /// Whether it is a call of gRPC: its body may be answered before it has ended, and its end wait for that.
+    /// Whether it may be a call of gRPC, which clients of HTTP/2 alone can make: its body may be answered before it has
+    /// ended, and its end wait for that.
     pub(crate) fn is_grpc(&self) -> bool {
-        let content_type = self.head().header("content-type");
-        content_type.is_some_and(http::is_grpc)
+        let is_stream = self.record.stream.number > 0;
+        let content_type = || self.head().header("content-type");
+        is_stream && content_type().is_some_and(http::is_grpc)
     }
 
     /// A borrowed look at the head, with the target as sent: which resource is meant, `path` and `query`

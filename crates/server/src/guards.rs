@@ -70,7 +70,11 @@ pub(crate) enum Check {
     /// Whether its password is right.
     Password(PasswordCheck),
     /// What the server of `forward_auth` says.
-    ForwardAuth(Arc<ForwardAuth>),
+    ForwardAuth {
+        auth: Arc<ForwardAuth>,
+        /// What the request is for, as its route was found by it.
+        target: Box<[u8]>,
+    },
 }
 
 /// A password that has to be checked.

@@ -93,6 +93,13 @@ pub(crate) struct LastClient {
     ends: Arc<Ends>,
 }
 
+/// What was found out about a client.
+struct ReadClient {
+    fault: Option<ForwardedFault>,
+    /// What the fields say of the client is not all: the head's own host is a part of it.
+    is_by_host: bool,
+}
+
 impl Proxies {
     /// Looks groups up by their names; those that do not exist do not count.
     pub(crate) fn new(config: &typed::Proxies) -> Self {
@@ -157,22 +164,18 @@ impl Proxies {
         let ends =
             Arc::get_mut(&mut kept.ends).expect("it was found, or made, without other owners");
         keep(&mut kept.said, said);
-        let fault = self.read(Kept(&kept.said), head, ends);
+        let client = self.read(Kept(&kept.said), head, ends);
         let ends = Arc::clone(&kept.ends);
-        // A fault is found anew each time, because the log may be told of it again later.
-        if fault.is_some() || kept.said.len() > KEPT_BYTES_MAX {
+        // A fault is found anew each time, because the log may be told of it again later. With the same fields, the next
+        // request may be for another host.
+        if client.fault.is_some() || client.is_by_host || kept.said.len() > KEPT_BYTES_MAX {
             *last = None;
         }
-        (ends, fault)
+        (ends, client.fault)
     }
 
     /// Puts what the fields of a head say of its client into the ends of the connection.
-    fn read(
-        &self,
-        fields: Kept<'_>,
-        head: HeadView<'_>,
-        ends: &mut Ends,
-    ) -> Option<ForwardedFault> {
+    fn read(&self, fields: Kept<'_>, head: HeadView<'_>, ends: &mut Ends) -> ReadClient {
         let said = http::forwarded(fields, self.fields, |ip| self.trusted.networks.has(ip));
         if let Some(ip) = said.client {
             ends.client_host = host_text(ip);
@@ -192,6 +195,7 @@ impl Proxies {
             ends.local_port = port.unwrap_or(default_port(ends.scheme)).into();
             ends.host = Some(host.into());
         }
+        let is_by_host = host.is_none() && said.port.is_some();
         if let Some(port) = said.port.map(|port| port.to_smolstr()) {
             let asked = host.or_else(|| std::str::from_utf8(head.authority()?).ok());
             if let Some(asked) = asked
@@ -208,7 +212,10 @@ impl Proxies {
         {
             ends.prefix = prefix.into();
         }
-        said.fault
+        ReadClient {
+            fault: said.fault,
+            is_by_host,
+        }
     }
 
     /// Whether the error log is to hear of this now. Of threads that ask at once, one is told so.
@@ -402,9 +409,23 @@ mod tests {
             Just("192.0.2.7, 127.0.0.1".to_owned()),
             Just("https".to_owned()),
             Just("shop:81".to_owned()),
+            Just("8443".to_owned()),
             Just("x".repeat(600)),
             "[ -~]{0,9}",
         ]
+    }
+
+    #[test]
+    fn a_port_alone_goes_with_the_host_of_each_request() {
+        let proxies = proxies(&[ForwardedField::Port]);
+        let (connection, mut last) = (of_proxy(), None);
+        for host in ["a", "b", "b", "a"] {
+            let head = head(&format!(
+                "GET / HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-Port: 81\r\n\r\n"
+            ));
+            let (found, _) = proxies.ends_of(head.view(), &connection, &mut last);
+            assert_eq!(found.host.as_deref(), Some(&*format!("{host}:81")));
+        }
     }
 
     proptest! {
@@ -424,9 +445,10 @@ mod tests {
                     .iter()
                     .map(|(name, value)| format!("{}: {value}\r\n", ForwardedField::NAMED[*name].1))
                     .collect();
-                let head = head(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
-                let expect = proxies.ends_of(head.view(), &connection, &mut None);
-                for _ in 0..2 {
+                let of_host = |host| head(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
+                let head = of_host("h");
+                for head in [&head, &head, &of_host("other"), &of_host("h:81")] {
+                    let expect = proxies.ends_of(head.view(), &connection, &mut None);
                     let found = proxies.ends_of(head.view(), &connection, &mut last);
                     prop_assert_eq!(&found, &expect);
                 }

@@ -43,9 +43,20 @@ pub(crate) struct Service {
 pub(crate) struct Disposition {
     /// Index of the route that takes it.
     pub(crate) route: u16,
-    /// The target that it is for, if a rule has changed it.
+    /// The target that it is for, if a rule has changed it, or its path was not in the normal form.
     pub(crate) rewritten: Option<Box<[u8]>>,
+    /// What its backend gets in the place of that target, where the route strips its path.
+    pub(crate) stripped: Option<Box<[u8]>>,
     pub(crate) backend: Backend,
+}
+
+impl Disposition {
+    /// The target that the route was found by, in origin form: what a rule and the normal form have made of the path of
+    /// `head`, all of it, and the query.
+    pub(crate) fn routed_target(&self, head: HeadView<'_>) -> Box<[u8]> {
+        let rewritten = self.rewritten.as_deref();
+        target(path(head, rewritten), query(head, rewritten))
+    }
 }
 
 /// What answers a request.
@@ -107,7 +118,7 @@ pub(crate) struct Router {
     /// Those of `[[route]]`, in the order in which they are looked at.
     routes: Vec<RouteEntry>,
     passes_trace: bool,
-    /// Whether a path decides which route takes a request.
+    /// Whether a path decides which route takes a request, or who may send it.
     has_paths: bool,
 }
 
@@ -145,6 +156,7 @@ impl Service {
             return Disposition {
                 route: Router::NONE,
                 rewritten: None,
+                stripped: None,
                 backend: Backend::Refuse(refusal),
             };
         }
@@ -153,6 +165,7 @@ impl Service {
             return Disposition {
                 route: Router::STATUS,
                 rewritten: None,
+                stripped: None,
                 backend: Backend::RespondAsIs(reply),
             };
         }
@@ -161,6 +174,7 @@ impl Service {
             return Disposition {
                 route: Router::STATUS,
                 rewritten: None,
+                stripped: None,
                 backend: Backend::Probe(probe),
             };
         }
@@ -196,18 +210,19 @@ impl Service {
                 return Disposition {
                     route: Router::NONE,
                     rewritten: None,
+                    stripped: None,
                     backend: Backend::Refuse(refusal),
                 };
             }
         };
         let path = path(head, rewritten.as_deref());
-        let target = self.router.find(head, path, ends);
-        let mut stripped_target = None;
-        let backend = match target {
+        let found = self.router.find(head, path, ends);
+        let mut stripped = None;
+        let backend = match found {
             Target::Pool { pool, from, .. } => {
                 if from > 0 {
                     let query = query(head, rewritten.as_deref());
-                    stripped_target = Some(stripped(path, query, from));
+                    stripped = Some(target(&path[from..], query));
                 }
                 self.pool(pool, head, path, ends)
             }
@@ -223,8 +238,9 @@ impl Service {
             Target::Nothing => Backend::Respond(self.router.unrouted(head, path, ends)),
         };
         Disposition {
-            route: Router::index(target),
-            rewritten: stripped_target.or(rewritten),
+            route: Router::index(found),
+            rewritten,
+            stripped,
             backend,
         }
     }
@@ -287,8 +303,10 @@ impl Router {
         let routes = config.numbered_routes();
         let routes = routes.map(|(index, route)| RouteEntry::new(route, index));
         let routes: Vec<RouteEntry> = routes.collect();
+        let mut settings = config.routes.iter().map(|route| &route.settings);
         let has_paths = routes.iter().any(|route| !route.path.is_empty())
-            || prefixes.iter().any(|(url, _)| !url.is_empty());
+            || prefixes.iter().any(|(url, _)| !url.is_empty())
+            || settings.any(|settings| settings.forward_auth.is_some());
         Self {
             status_path: config.status_path.clone(),
             probes,
@@ -299,8 +317,8 @@ impl Router {
         }
     }
 
-    /// The path that routes are matched with. Where none has a path there is nothing to pass by, and applications get
-    /// paths as they were sent.
+    /// The path that routes are matched with, and that `forward_auth` is about. Where neither has to do with paths there is
+    /// nothing to pass by, and applications get them as they were sent.
     fn normal_path(&self, head: HeadView<'_>, rewritten: Option<&[u8]>) -> NormalPath {
         let path = path(head, rewritten);
         match self.has_paths && path.starts_with(b"/") {
@@ -481,11 +499,6 @@ fn query<'a>(head: HeadView<'a>, rewritten: Option<&'a [u8]>) -> Option<&'a [u8]
     }
 }
 
-/// A target whose path begins at `from` of this one.
-fn stripped(path: &[u8], query: Option<&[u8]>, from: usize) -> Box<[u8]> {
-    target(&path[from..], query)
-}
-
 /// A target in origin form: it begins with a slash, also where nothing is left of a path.
 fn target(path: &[u8], query: Option<&[u8]>) -> Box<[u8]> {
     let mut target = Vec::with_capacity(1 + path.len() + query.map_or(0, |query| 1 + query.len()));
@@ -504,6 +517,7 @@ fn by_rule(backend: Backend) -> Disposition {
     Disposition {
         route: Router::RULES,
         rewritten: None,
+        stripped: None,
         backend,
     }
 }
@@ -740,7 +754,8 @@ mod tests {
                     Backend::Pool { pool, .. } => Some(pool),
                     _ => None,
                 };
-                let target = found.rewritten.as_deref().unwrap_or(head.target());
+                let target = found.stripped.or(found.rewritten);
+                let target = target.as_deref().unwrap_or(head.target());
                 (pool, String::from_utf8(target.to_vec()).unwrap())
             });
             assert_eq!(found, (expect.0, expect.1.to_owned()), "{path}");
@@ -775,7 +790,7 @@ mod tests {
         };
         let check = |config: &Config, request: &str, expect: Option<&str>| {
             let service = Service::new(config, None, Arc::default());
-            let found = with_head(request, |head| service.dispatch(head, &ends("")).rewritten);
+            let found = with_head(request, |head| service.dispatch(head, &ends("")).stripped);
             assert_eq!(found.as_deref(), expect.map(str::as_bytes), "{request}");
         };
         check(&config, "GET h/api/v1/x?a=/api/", Some("/v1/x?a=/api/"));
@@ -793,5 +808,42 @@ mod tests {
         check(&config, "GET h/old/x?b", Some("/new/x?b"));
         config.rules.rewrites = vec![rewrite("/api?from=*")];
         check(&config, "GET h/old/x", Some("/?from=x"));
+    }
+
+    #[test]
+    fn a_server_that_judges_requests_hears_the_path_that_their_route_was_found_by() {
+        let mut api = route(None, "/api", 1);
+        api.settings.strips_path = true;
+        let mut config = Config {
+            routes: vec![api, route(None, "", 0)],
+            pools: vec![PoolConfig::default(); 2],
+            ..Config::default()
+        };
+        config.rules.rewrites = vec![config::typed::Rewrite {
+            from: config::typed::PathPattern::Beginning("/old/".to_owned()),
+            to: "/api/new/*".to_owned(),
+        }];
+        let check = |config: &Config, request: &str, expect: &str| {
+            let service = Service::new(config, None, Arc::default());
+            let found = with_head(request, |head| {
+                service.dispatch(head, &ends("")).routed_target(head)
+            });
+            assert_eq!(str::from_utf8(&found), Ok(expect), "{request}");
+        };
+        check(&config, "GET h/x?a=/../", "/x?a=/../");
+        check(&config, "GET h/public/../admin", "/admin");
+        check(&config, "GET h/public/%2e%2e/%61dmin?", "/admin?");
+        check(&config, "GET h/api/v1?x", "/api/v1?x");
+        check(&config, "GET h/old/%78", "/api/new/x");
+        // Without a path in any route, what is judged by the path is reason enough to have one form of it.
+        config.routes = vec![route(None, "", 0)];
+        config.rules.rewrites.clear();
+        check(&config, "GET h/public/../admin", "/public/../admin");
+        config.routes[0].settings.forward_auth = Some(config::typed::ForwardAuth {
+            upstream: 0,
+            path: "/".to_owned(),
+            copied: Vec::new(),
+        });
+        check(&config, "GET h/public/../admin", "/admin");
     }
 }

@@ -338,6 +338,7 @@ impl Driver {
                 run,
                 assignment: &mut assignment,
                 slot: &mut slot,
+                tried: Vec::new(),
                 failed: 0,
                 status: 0,
                 full: None,

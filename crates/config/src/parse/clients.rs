@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::headers::is_passed_on;
 use super::value::{self, Unit};
 use super::{Hint, hinted, is_token, or_off, url_of};
 use crate::options_table::NO_BOUND;
@@ -80,6 +81,7 @@ pub(crate) fn request_id_header(text: &str) -> Result<Option<String>, Hint> {
     } else if is_one_of(TAKEN) || name.starts_with("content-") {
         "means something else"
     } else {
+        is_passed_on(text)?;
         return Ok(Some(name));
     };
     hinted(format!(

@@ -38,6 +38,7 @@ const OF_RESPONSES: [RequestFact; 6] = [
 
 keys! {
     removed: many(field_name) -> Vec<String>, NAME;
+    copied: many(request_field_name) -> Vec<String>, NAME;
     upstream: one(pool_name) -> String, "an upstream's name (as `auth`)";
     path: one(check_path) -> String, "a path (as `/check`)";
 }
@@ -61,7 +62,7 @@ pub(crate) struct ForwardAuthTable {
     pub upstream: String,
     #[serde(deserialize_with = "path")]
     pub path: String,
-    #[serde(default, deserialize_with = "removed")]
+    #[serde(default, deserialize_with = "copied")]
     pub copy: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ impl Structure for ForwardAuthTable {}
 /// Headers on their way to an upstream.
 pub(crate) fn request_headers(table: &SettingTable, faults: &mut Vec<ConfigFault>) -> FieldChanges {
     let all = RequestFact::NAMED.map(|(_, fact)| fact);
-    changes(table, &all, faults)
+    changes(table, request_field_name, &all, faults)
 }
 
 /// Headers of responses.
@@ -80,11 +81,12 @@ pub(crate) fn response_headers(
     table: &SettingTable,
     faults: &mut Vec<ConfigFault>,
 ) -> FieldChanges {
-    changes(table, &OF_RESPONSES, faults)
+    changes(table, field_name, &OF_RESPONSES, faults)
 }
 
 fn changes(
     table: &SettingTable,
+    name: fn(&str) -> Result<String, Hint>,
     facts: &[RequestFact],
     faults: &mut Vec<ConfigFault>,
 ) -> FieldChanges {
@@ -104,7 +106,9 @@ fn changes(
         of_set.flat_map(|table| table.keys.iter().map(move |place| (table, place)))
     {
         let value = table.items.get(&place.key);
-        let read = read_field(&place.key, value, facts).and_then(|field| {
+        let named = name(&place.key).map_err(|hint| (unexpected(&place.key, NAME), hint));
+        let read = named.and_then(|_| read_field(&place.key, value, facts));
+        let read = read.and_then(|field| {
             let mut others = changes.set.iter();
             match others.any(|(name, _)| name.eq_ignore_ascii_case(&field.0)) {
                 true => Err(("the header is set already".to_owned(), None)),
@@ -122,13 +126,12 @@ fn changes(
     changes
 }
 
-/// A header that is set; else what is wrong with it.
+/// A header that is set, whose name is a good one; else what is wrong with it.
 fn read_field(
     name: &str,
     value: Option<&toml_edit::Item>,
     facts: &[RequestFact],
 ) -> Result<(String, FieldTemplate), (String, Hint)> {
-    field_name(name).map_err(|hint| (unexpected(name, NAME), hint))?;
     let Some(text) = value.and_then(toml_edit::Item::as_str) else {
         return Err((
             unexpected("another type", "a text in quotation marks"),
@@ -153,6 +156,26 @@ fn field_name(text: &str) -> Result<String, Hint> {
             "`{name}` tells how a message is sent, and is the server's own"
         )),
         false => Ok(name),
+    }
+}
+
+/// The name of a header of requests that this server adds itself, in lower case.
+fn request_field_name(text: &str) -> Result<String, Hint> {
+    let name = field_name(text)?;
+    is_passed_on(text).map(|()| name)
+}
+
+/// Whether upstreams get a header of this name; else why not.
+pub(super) fn is_passed_on(name: &str) -> Result<(), Hint> {
+    if http::upstream::may_be_set(name.as_bytes()) {
+        return Ok(());
+    }
+    match name.contains('_') {
+        true => hinted(format!(
+            "upstreams get no header with `_`, which applications cannot tell from `-`: write `{}`",
+            name.replace('_', "-")
+        )),
+        false => hinted(format!("upstreams never get `{name}`")),
     }
 }
 

@@ -392,6 +392,8 @@ fn says_what_is_wrong_with_a_header() {
     --request-id-header=HOST => expected a header's name (as `X-Request-Id`), or `off`, found `HOST` > `host` tells how a message is sent: use one of its own, as `X-Request-Id`
     --request-id-header=Cookie => expected a header's name (as `X-Request-Id`), or `off`, found `Cookie` > `cookie` means something else: use one of its own, as `X-Request-Id`
     --request-id-header=Content-Type => expected a header's name (as `X-Request-Id`), or `off`, found `Content-Type` > `content-type` means something else: use one of its own, as `X-Request-Id`
+    --request-id-header=X_Request_Id => expected a header's name (as `X-Request-Id`), or `off`, found `X_Request_Id` > upstreams get no header with `_`, which applications cannot tell from `-`: write `X-Request-Id`
+    --request-id-header=Proxy => expected a header's name (as `X-Request-Id`), or `off`, found `Proxy` > upstreams never get `Proxy`
     " }
 }
 

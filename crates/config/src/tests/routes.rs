@@ -362,6 +362,31 @@ fn says_what_is_wrong_with_routes_to_files() {
 }
 
 #[test]
+fn says_which_headers_upstreams_never_get() {
+    said! { r#"
+    upstream = [{ name = 'a', servers = 'http://a' }]
+    [[route]]
+    path = '/a'
+    upstream = 'a'
+    forward_auth = { upstream = 'a', path = '/', copy = ['X-A', 'X_User', 'Proxy-Authorization'] }
+    [route.request_headers]
+    remove = ['X_A', 'Proxy-Authorization']
+    [route.request_headers.set]
+    X_Y = '1'
+    Proxy = '1'
+    Proxy-Authenticate = '1'
+    Te = '1'
+    'X.A' = '1'
+    X-Forwarded-For = '{client}'
+        m.toml:10: `route.request_headers.set.X_Y`: expected a header's name (as `X-Frame-Options`), found `X_Y` > upstreams get no header with `_`, which applications cannot tell from `-`: write `X-Y`
+        m.toml:11: `route.request_headers.set.Proxy`: expected a header's name (as `X-Frame-Options`), found `Proxy` > upstreams never get `Proxy`
+        m.toml:12: `route.request_headers.set.Proxy-Authenticate`: expected a header's name (as `X-Frame-Options`), found `Proxy-Authenticate` > upstreams never get `Proxy-Authenticate`
+        m.toml:13: `route.request_headers.set.Te`: expected a header's name (as `X-Frame-Options`), found `Te` > `te` tells how a message is sent, and is the server's own
+        m.toml:6: `route.forward_auth.copy`: expected a header's name (as `X-Frame-Options`), found `X_User` > upstreams get no header with `_`, which applications cannot tell from `-`: write `X-User`
+    "# }
+}
+
+#[test]
 fn says_what_is_wrong_with_the_settings_of_routes() {
     said! { r#"
     route = [{ path = '/a', app = 'a:b', methods = 'get', header = 'Host: a', from = 'unix' }]

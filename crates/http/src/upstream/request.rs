@@ -85,11 +85,11 @@ pub enum ForwardingChain {
     Appended,
 }
 
-/// Why no request can be made of these parts. The first three are faults of the configuration or of the server; a client
-/// causes the last alone.
+/// Why no request can be made of these parts. A field is a fault of the configuration or of the server; a client causes the
+/// others: the first two toward HTTP/2, where targets and hosts are narrower than a client may send them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestFault {
-    /// The head is not complete, or the target is not in origin form.
+    /// The target is not in origin form, or is too long.
     Target,
     /// No valid host is known.
     Host,
@@ -396,10 +396,17 @@ fn is_x_forwarded(name: &[u8]) -> bool {
             .is_some_and(|start| start.eq_ignore_ascii_case(START))
 }
 
-/// A field that is set may replace what is said of the client, never what frames the message.
+/// Whether a field of this name can be set: it may replace what is said of the client, never what frames the message or
+/// what would end here if a client had sent it.
+pub fn may_be_set(name: &[u8]) -> bool {
+    match field_use(name) {
+        FieldUse::EndToEnd | FieldUse::Forwarding => true,
+        FieldUse::Dropped | FieldUse::Trailers => false,
+    }
+}
+
 fn check_set(name: &[u8], value: &[u8]) -> Result<(), RequestFault> {
-    let is_own = matches!(field_use(name), FieldUse::Dropped | FieldUse::Trailers);
-    if is_own || !is_field_name(name) {
+    if !may_be_set(name) {
         return Err(RequestFault::Field(InvalidField::Name));
     }
     match is_field_value(value) {
@@ -417,7 +424,7 @@ impl From<TooManyOptions> for RequestFault {
 impl fmt::Display for RequestFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Target => "target is not in origin form",
+            Self::Target => "target is not in origin form, or is too long",
             Self::Host => "no valid host for the upstream",
             Self::Field(InvalidField::Name) => "field that is set has no valid name",
             Self::Field(InvalidField::Value) => "field that is set has no valid value",

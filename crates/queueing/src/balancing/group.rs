@@ -347,6 +347,17 @@ impl Group {
         member.is_some_and(|member| tier.has(member, now))
     }
 
+    /// Whether a request that was at these servers may have another one, at once or after a wait.
+    pub fn has_other(&self, now: Stamp, excluded: &[usize]) -> bool {
+        let census = self.census(now);
+        // A trial may be possible at this moment alone.
+        let mut tiers = census.tiers().filter(|tier| *tier != Tier::Trials);
+        tiers.any(|tier| {
+            let mut members = self.members();
+            members.any(|(index, member)| tier.has(member, now) && !excluded.contains(&index))
+        })
+    }
+
     /// Slots of all servers in use that no request has.
     pub fn free_slots(&self, now: Stamp, counters: &impl SlotCounters) -> u32 {
         self.sum(now, |index, limit| {

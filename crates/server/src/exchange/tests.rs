@@ -30,6 +30,20 @@ fn a_rewritten_target_takes_the_place_of_the_one_sent() {
     check(Some("/new?a?b"), "/new", Some("a?b"));
 }
 
+#[test]
+fn a_call_of_grpc_comes_by_http2() {
+    let check = |fields: &str, stream: u32, expect: bool| {
+        let head = format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let mut exchange = tests::exchange(&head);
+        exchange.record.stream.number = stream;
+        assert_eq!(exchange.is_grpc(), expect, "{fields} {stream}");
+    };
+    check("Content-Type: application/grpc+proto\r\n", 1, true);
+    check("Content-Type: application/grpc\r\n", 0, false);
+    check("Content-Type: application/json\r\n", 1, false);
+    check("", 1, false);
+}
+
 fn ids() -> Ids {
     let header = Some("x-request-id".to_owned());
     Ids::new(&RequestIds { header }, &Traces::default())

@@ -49,7 +49,7 @@ use crate::proxies::LastClient;
 use crate::refusal::Refusal;
 use crate::request_start;
 use crate::response::{Destination, Parts, Progress, ResponseEnd};
-use crate::service::{self, Backend};
+use crate::service::{self, Backend, Disposition};
 use crate::transport::Transport;
 use crate::upstream::Denial;
 use streamed::StreamedBody;
@@ -370,7 +370,7 @@ impl Connection {
         }
         record.route = disposition.route;
         if let Some(guard) = driver.shared.guards.of(disposition.route)
-            && let Some(begun) = self.guarded(guard, request, &ends, look)
+            && let Some(begun) = self.guarded(guard, &disposition, request, &ends, look)
         {
             if matches!(begun, Begun::Authenticate(_)) {
                 self.permit.set(permit);
@@ -378,7 +378,7 @@ impl Connection {
             return begun;
         }
         let ReceivedRequest { record, .. } = request;
-        let rewritten = disposition.rewritten;
+        let rewritten = disposition.stripped.or(disposition.rewritten);
         // What a worker is to answer is stamped anew when its pool admits it.
         record.begin_inline(now);
         if !matches!(disposition.backend, Backend::Pool { .. }) {
@@ -423,6 +423,7 @@ impl Connection {
     fn guarded(
         &self,
         guard: &RouteGuard,
+        disposition: &Disposition,
         request: &mut ReceivedRequest<'_>,
         ends: &Ends,
         look: Look,
@@ -454,7 +455,10 @@ impl Connection {
         if let Some(refusal) = refusal {
             return Some(Begun::Respond(self.refuse(request, refusal)));
         }
-        let check = Check::ForwardAuth(Arc::clone(guard.forward_auth()?));
+        let check = Check::ForwardAuth {
+            auth: Arc::clone(guard.forward_auth()?),
+            target: disposition.routed_target(request.head),
+        };
         Some(Begun::Authenticate(Box::new(check)))
     }
 
@@ -477,9 +481,9 @@ impl Connection {
                     }
                 })
             }
-            Check::ForwardAuth(auth) => {
+            Check::ForwardAuth { auth, target } => {
                 let ends = self.ends_of(head);
-                let asked = self.driver.authorize(&auth, head, &ends, record);
+                let asked = self.driver.authorize(&auth, &target, head, &ends, record);
                 self.unless_cut(asked).await
             }
         }

@@ -58,7 +58,8 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
             Some(group) => {
                 let guards = &driver.shared.guards;
                 let route = exchange.record.route;
-                guards.streams_requests(route, group.streams_requests()) || exchange.is_grpc()
+                guards.streams_requests(route, group.streams_requests())
+                    || group.takes_call(exchange)
             }
             None => pool.has_event_loop() && !driver.config().asgi.buffers_requests,
         }
@@ -69,7 +70,7 @@ pub(crate) fn is_streamed(driver: &Driver, exchange: &Exchange) -> bool {
 pub(super) fn streamed_pace(driver: &Driver, exchange: &Exchange, now: Stamp) -> Pace {
     let timeouts = &driver.config().timeouts;
     match driver.pool_of(exchange).upstream() {
-        Some(group) if exchange.is_grpc() => Pace::new(now, group.tunnel_idle(), 0),
+        Some(group) if group.takes_call(exchange) => Pace::new(now, group.tunnel_idle(), 0),
         _ => Pace::new(now, timeouts.body, timeouts.body_rate_min),
     }
 }

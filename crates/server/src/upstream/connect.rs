@@ -87,8 +87,10 @@ impl Connector {
         let began = telemetry::now();
         let made: Box<dyn Future<Output = _>> = Box::new(self.make(endpoint, ends));
         match timeout(self.longest, Box::into_pin(made)).await {
-            Ok(made) => made.inspect(|_| {
-                self.counters[endpoint.server].connected(telemetry::now().since(began));
+            Ok(made) => made.map(|mut made| {
+                made.made_in = telemetry::now().since(began);
+                self.counters[endpoint.server].connected(made.made_in);
+                made
             }),
             Err(_) => Err(UpstreamFault::ConnectTimeout),
         }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use telemetry::Stamp;
+use telemetry::{Nanos, Stamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -23,6 +23,8 @@ pub(crate) struct UpstreamConnection {
     stream: UpstreamStream,
     /// When its last exchange ended; before that, when it was made.
     pub(super) idle_since: Stamp,
+    /// How long it took to be made, its TLS handshake included: a round trip at least. ZERO where that is not known.
+    pub(super) made_in: Nanos,
 }
 
 enum UpstreamStream {
@@ -74,6 +76,7 @@ impl UpstreamConnection {
         Self {
             stream,
             idle_since: telemetry::now(),
+            made_in: Nanos::ZERO,
         }
     }
 

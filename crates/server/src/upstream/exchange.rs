@@ -36,6 +36,8 @@ pub(super) struct FailedTry {
     pub(super) fault: UpstreamFault,
     /// How far it came, for the question whether there may be another one.
     pub(super) progress: Progress,
+    /// It has met the end of a connection that was kept, and its server has not had the request.
+    pub(super) is_stale: bool,
 }
 
 /// Has an upstream answer an exchange. The response is written, but for its end.
@@ -46,6 +48,8 @@ pub(super) struct UpstreamExchange<'a> {
     pub(super) assignment: &'a mut Assignment,
     /// The place that it has; where the request decides about it, it is to be had yet.
     pub(super) slot: &'a mut Option<UpstreamSlot>,
+    /// The members that have failed at it.
+    pub(super) tried: Vec<usize>,
     /// Tries that have failed, those apart that met the end of a kept connection.
     pub(super) failed: u32,
     /// Of the last response that has come.
@@ -86,8 +90,7 @@ impl UpstreamExchange<'_> {
     pub(super) async fn run(mut self) -> Result<Answered, UpstreamFault> {
         self.prepare_upgrade()?;
         let body = RequestBody::take(&mut self.assignment.exchange);
-        let mut tried = Vec::new();
-        self.take_slot(&tried).await?;
+        self.take_slot().await?;
         // A connection that waits may have ended by the time that a request comes to it; a new one has not.
         let mut uses_idle = true;
         let mut attempts = 0_u8;
@@ -103,10 +106,10 @@ impl UpstreamExchange<'_> {
                 Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };
-            let is_stale = self.is_stale(failed.fault);
+            let is_stale = failed.is_stale;
             // The next one has a new connection: that happens once at each server.
             self.failed += u32::from(!is_stale);
-            self.report(&failed, is_stale);
+            self.report(&failed);
             // One with a status was asked about when its head came.
             let is_status = matches!(failed.fault, UpstreamFault::Status(_));
             if !is_status && !self.may_retry(&failed, self.failed, &body) {
@@ -118,8 +121,8 @@ impl UpstreamExchange<'_> {
                 false => {
                     uses_idle = true;
                     let slot = self.slot.take();
-                    tried.extend(slot.map(|slot| slot.member()));
-                    let another = self.take_slot(&tried).await;
+                    self.tried.extend(slot.map(|slot| slot.member()));
+                    let another = self.take_slot().await;
                     another.map_err(|_| failed.fault)?;
                 }
             }
@@ -135,17 +138,18 @@ impl UpstreamExchange<'_> {
         let slot = self.slot.as_ref().expect("a try has a slot");
         let began = telemetry::now();
         let endpoint = std::sync::Arc::clone(&slot.endpoint);
-        let not_connected = |fault| FailedTry {
-            fault,
-            progress: Progress::NotConnected,
-        };
         self.assignment.exchange.record.upstream.server = slot.name();
         let own = self.own;
         let linked = match &own.http2 {
             Some(http2) => self.open_stream(http2, body, uses_idle, began).await,
             None => self.link(body, uses_idle, began).await,
         };
-        let (link, head) = linked.map_err(not_connected)?;
+        let is_reused = self.assignment.exchange.record.upstream.reused;
+        let (link, head) = linked.map_err(|fault| FailedTry {
+            fault,
+            progress: Progress::NotConnected,
+            is_stale: is_reused && matches!(fault, UpstreamFault::Closed | UpstreamFault::GoneAway),
+        })?;
         let relay = Relay::new(self, link, head, body, began);
         let relayed = relay.run().await?;
         let now = self.report_served();
@@ -252,7 +256,7 @@ impl UpstreamExchange<'_> {
     }
 
     /// Waits for a place, where the exchange has none.
-    async fn take_slot(&mut self, tried: &[usize]) -> Result<(), UpstreamFault> {
+    async fn take_slot(&mut self) -> Result<(), UpstreamFault> {
         if self.slot.is_some() {
             return Ok(());
         }
@@ -261,7 +265,7 @@ impl UpstreamExchange<'_> {
         let taken = poll_fn(|context| {
             let now = telemetry::now();
             let waiting = self.own.worker.borrow().waiting_len();
-            match self.own.group.take_slot(now, tried, &key, waiting) {
+            match self.own.group.take_slot(now, &self.tried, &key, waiting) {
                 Ok(slot) => Poll::Ready(Ok(slot)),
                 Err(NoSlot::Nobody) => Poll::Ready(Err(UpstreamFault::NoneLeft)),
                 Err(NoSlot::Busy) if now >= due => Poll::Ready(Err(UpstreamFault::NoneFree)),
@@ -273,7 +277,7 @@ impl UpstreamExchange<'_> {
             }
         });
         let slot = taken.await?;
-        if tried.is_empty() {
+        if self.tried.is_empty() {
             // Its wait was one in the queue.
             let started = slot.taken;
             self.assignment.exchange.record.phases.started = started;
@@ -292,13 +296,15 @@ impl UpstreamExchange<'_> {
     }
 
     fn may_retry(&self, failed: &FailedTry, attempts: u32, body: &RequestBody) -> bool {
-        let FailedTry { fault, progress } = *failed;
+        let FailedTry {
+            fault, progress, ..
+        } = *failed;
         if fault == UpstreamFault::Body || !self.may_follow(progress, attempts, body) {
             return false;
         }
         // A budget keeps retries from becoming the load that a group in trouble does not need. Where there was no
         // connection any more, a server has had no work of the request.
-        let is_free = progress == Progress::NotConnected || self.is_stale(fault);
+        let is_free = progress == Progress::NotConnected || failed.is_stale;
         is_free || self.own.group.take_retry(telemetry::now())
     }
 
@@ -319,20 +325,23 @@ impl UpstreamExchange<'_> {
         may_retry(&case).is_ok()
     }
 
-    /// Whether the try has met the end of a connection that was kept.
-    fn is_stale(&self, fault: UpstreamFault) -> bool {
-        matches!(fault, UpstreamFault::Closed | UpstreamFault::GoneAway)
-            && self.assignment.exchange.record.upstream.reused
-    }
-
     /// Whether a response with this status, of which nothing has reached the client, is to be replaced by that of another
-    /// server.
+    /// server. Where there is no other one, the client gets this response.
     pub(super) fn may_retry_status(&self, status: u16, body: &RequestBody) -> bool {
+        let has_other = || {
+            let slot = self.slot.as_ref().expect("a try has a slot");
+            let mut tried = self.tried.clone();
+            tried.push(slot.member());
+            self.own.group.has_other(telemetry::now(), &tried)
+        };
         let failed = FailedTry {
             fault: UpstreamFault::Status(status),
             progress: Progress::Answered { status },
+            is_stale: false,
         };
+        // The budget is asked last.
         self.own.group.settings.retry_status.contains(&status)
+            && has_other()
             && self.may_retry(&failed, self.failed + 1, body)
     }
 
@@ -400,26 +409,28 @@ impl UpstreamExchange<'_> {
     fn report_served(&self) -> Stamp {
         let now = telemetry::now();
         let slot = self.slot.as_ref().expect("a try has a slot");
-        let outcome = match self.full {
-            Some(retry_after) => Outcome::Full { retry_after },
-            None => Outcome::Served {
-                latency: now.since(slot.taken),
-                status: self.status,
-            },
-        };
-        slot.ended(now, outcome);
+        slot.ended(now, self.outcome_of(self.status, now));
         now
     }
 
-    /// Tells the group of a try that failed.
-    fn report(&self, failed: &FailedTry, is_stale: bool) {
+    /// What a response with this status, the last that has come, says of its server.
+    fn outcome_of(&self, status: u16, now: Stamp) -> Outcome {
         let slot = self.slot.as_ref().expect("a try has a slot");
-        let outcome = match failed.fault {
-            _ if is_stale => Outcome::Abandoned,
-            UpstreamFault::Status(status) => Outcome::Served {
-                latency: telemetry::now().since(slot.taken),
+        match self.full {
+            Some(retry_after) => Outcome::Full { retry_after },
+            None => Outcome::Served {
+                latency: now.since(slot.taken),
                 status,
             },
+        }
+    }
+
+    /// Tells the group of a try that failed.
+    fn report(&self, failed: &FailedTry) {
+        let slot = self.slot.as_ref().expect("a try has a slot");
+        let outcome = match failed.fault {
+            _ if failed.is_stale => Outcome::Abandoned,
+            UpstreamFault::Status(status) => self.outcome_of(status, telemetry::now()),
             fault => fault.failure().map_or(Outcome::Abandoned, Outcome::Failed),
         };
         slot.ended(telemetry::now(), outcome);

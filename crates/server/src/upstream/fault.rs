@@ -61,8 +61,8 @@ impl UpstreamFault {
             UpstreamFault::Status(status) => status,
             UpstreamFault::NoUpgrade => 501,
             UpstreamFault::Body | UpstreamFault::Unwanted => 500,
-            UpstreamFault::Unwritable(RequestFault::ConnectionFields) => 400,
-            UpstreamFault::Unwritable(_) => 500,
+            UpstreamFault::Unwritable(RequestFault::Field(_)) => 500,
+            UpstreamFault::Unwritable(_) => 400,
             _ => 502,
         }
     }

@@ -51,6 +51,17 @@ struct AuthAnswer {
     body: Vec<u8>,
 }
 
+/// The request that is asked about.
+#[derive(Clone, Copy)]
+struct AskedRequest<'a> {
+    head: HeadView<'a>,
+    /// What it is for, in origin form. That of the head may be spelled otherwise, and then another path would be judged than
+    /// the one that the route's server gets.
+    target: &'a [u8],
+    ends: &'a Ends,
+    trace: Option<&'a TraceContext>,
+}
+
 /// The question about one request.
 struct AuthQuestion<'a> {
     driver: &'a Rc<Driver>,
@@ -62,10 +73,11 @@ struct AuthQuestion<'a> {
 }
 
 impl Driver {
-    /// Asks the server that decides about a request; its record gets to know of that.
+    /// Asks the server that decides about a request for `target`; its record gets to know of that.
     pub(crate) async fn authorize(
         self: &Rc<Self>,
         auth: &ForwardAuth,
+        target: &[u8],
         head: HeadView<'_>,
         ends: &Ends,
         record: &mut ExchangeRecord,
@@ -79,7 +91,13 @@ impl Driver {
         let began = telemetry::now();
         let mut server = None;
         let trace = Some(record.id.trace()).filter(|trace| trace.is_known());
-        let asked = self.ask_auth_server(own, auth, (head, ends, trace), &mut server);
+        let about = AskedRequest {
+            head,
+            target,
+            ends,
+            trace,
+        };
+        let asked = self.ask_auth_server(own, auth, about, &mut server);
         let asked = asked.await;
         let (status, failure) = match &asked {
             Ok(answer) => (answer.status, AuthFailure::None),
@@ -111,19 +129,18 @@ impl Driver {
         self: &Rc<Self>,
         own: &DriverUpstream,
         auth: &ForwardAuth,
-        about: (HeadView<'_>, &Ends, Option<&TraceContext>),
+        about: AskedRequest<'_>,
         server: &mut Option<u16>,
     ) -> Result<AuthAnswer, UpstreamFault> {
         let slot = self.slot_for_auth(own).await?;
         *server = Some(slot.name());
         let written = question(own, &slot, auth, about);
-        let (_, ends, _) = about;
         let question = AuthQuestion {
             driver: self,
             own,
             // The server has not been asked.
             written: written.inspect_err(|_| slot.ended(telemetry::now(), Outcome::Abandoned))?,
-            ends,
+            ends: about.ends,
         };
         let longest = Duration::from_nanos(own.group.settings.response_timeout.0);
         let asked = timeout(longest, question.ask(&slot)).await;
@@ -196,10 +213,13 @@ fn question(
     own: &DriverUpstream,
     slot: &UpstreamSlot,
     auth: &ForwardAuth,
-    (head, ends, trace): (HeadView<'_>, &Ends, Option<&TraceContext>),
+    about: AskedRequest<'_>,
 ) -> Result<Vec<u8>, UpstreamFault> {
+    let AskedRequest {
+        head, ends, trace, ..
+    } = about;
     let method: (&[u8], &[u8]) = (b"X-Forwarded-Method", head.method());
-    let target: (&[u8], &[u8]) = (b"X-Forwarded-Uri", head.target());
+    let target: (&[u8], &[u8]) = (b"X-Forwarded-Uri", about.target);
     let context = trace.map(TraceContext::auth_header);
     let set = match &context {
         Some(context) => &[method, target, (TRACEPARENT, &context[..])][..],

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use config::failure::StartFault;
-use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
+use config::typed::{Balance, ServerAddress, Upstream, UpstreamProtocol, UpstreamServer};
 use ipc::stats::{Placed, SharedSlots};
 use queueing::balancing::{
     Ask, CheckResult, Choice, FailureKind, Group, GroupSettings, LoadReport, MemberSettings,
@@ -22,6 +22,7 @@ use telemetry::counters::{UpstreamResult, UpstreamStats};
 use telemetry::{Nanos, Stamp};
 
 use super::connect::Connector;
+use crate::exchange::Exchange;
 use crate::sync::{invariant, lock};
 use crate::tunnel::TunnelPlaces;
 
@@ -254,6 +255,11 @@ impl UpstreamGroup {
         self.state().budget.try_take(now)
     }
 
+    /// Whether an exchange that was at these members may have another one, at once or after a wait.
+    pub(super) fn has_other(&self, now: Stamp, tried: &[usize]) -> bool {
+        self.state().group.has_other(now, tried)
+    }
+
     /// A check of the member at this address ended.
     pub(super) fn checked(&self, endpoint: &Arc<Endpoint>, now: Stamp, result: CheckResult) {
         let mut state = self.state();
@@ -325,6 +331,12 @@ impl UpstreamGroup {
     /// Whether long bodies of requests are passed on while they arrive.
     pub(crate) fn streams_requests(&self) -> bool {
         self.settings.streams_requests
+    }
+
+    /// Whether an exchange is a call of gRPC. A server of HTTP/1.1 takes none: with such a server the type of the body, which
+    /// any client can write, must not let a silent client keep its slot.
+    pub(crate) fn takes_call(&self, exchange: &Exchange) -> bool {
+        self.settings.protocol == UpstreamProtocol::Http2 && exchange.is_grpc()
     }
 
     /// For how long nothing may move in a tunnel, or in a call of gRPC.

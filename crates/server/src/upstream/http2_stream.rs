@@ -14,6 +14,7 @@ use h2::{RecvStream, SendStream};
 use http::upstream::{RequestFault, UpstreamHeadStep, UpstreamResponse};
 use http::{Asked, FieldLines, InvalidField, Limits};
 use http_types::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use http_types::uri::{Authority, PathAndQuery};
 use http_types::{Method, Request, StatusCode, Uri};
 
 use super::fault::UpstreamFault;
@@ -175,10 +176,33 @@ fn request_of(head: &[u8], scheme: &str) -> Result<Request<()>, UpstreamFault> {
             request.headers_mut().append(name, value);
         }
     }
-    let uri = Uri::builder().scheme(scheme).authority(authority);
-    let uri = uri.path_and_query(target.unwrap_or_default()).build();
-    *request.uri_mut() = uri.map_err(|_| unwritable(RequestFault::Target))?;
+    let uri = uri_of(scheme, authority, target.unwrap_or_default());
+    *request.uri_mut() = uri.map_err(unwritable)?;
     Ok(request)
+}
+
+/// What a request is for. Its target is as sent where the crate takes it so; else it is escaped, which means the same.
+fn uri_of(scheme: &str, authority: &[u8], target: &[u8]) -> Result<Uri, RequestFault> {
+    let authority = Authority::try_from(authority).map_err(|_| RequestFault::Host)?;
+    let target = PathAndQuery::try_from(target)
+        .or_else(|_| PathAndQuery::try_from(escaped(target)))
+        .map_err(|_| RequestFault::Target)?;
+    let uri = Uri::builder().scheme(scheme).authority(authority);
+    let uri = uri.path_and_query(target).build();
+    uri.map_err(|_| RequestFault::Target)
+}
+
+/// A target of visible ASCII without the bytes that RFC 3986 section 3.3 and 3.4 have in no path and no query.
+fn escaped(target: &[u8]) -> Vec<u8> {
+    const PLAIN: &[u8] = b"-._~!$&'()*+,;=:@/?%";
+    let mut escaped = Vec::with_capacity(target.len() + 16);
+    for byte in target {
+        match byte.is_ascii_alphanumeric() || PLAIN.contains(byte) {
+            true => escaped.push(*byte),
+            false => escaped.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    escaped
 }
 
 /// What is known of the length of a body whose head says nothing of it.
@@ -233,4 +257,35 @@ fn trailer_lines(trailers: Option<&HeaderMap>) -> FieldLines {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_what_a_target_of_http2_cannot_have() {
+        let check = |target: &str, expect: &str| {
+            let uri = uri_of("http", b"h:81", target.as_bytes());
+            assert_eq!(uri.unwrap().path_and_query().unwrap(), expect, "{target}");
+        };
+        check("/a|b/[c]?d=[e]&f=%g|'", "/a|b/[c]?d=[e]&f=%g|'");
+        check("/a`b", "/a%60b");
+        check("/?x=^`<>\"{}\\", "/?x=%5E%60%3C%3E%22%7B%7D%5C");
+        check("/%zz?a?b/<", "/%zz?a?b/%3C");
+        check("*", "*");
+        // All that a request over HTTP/1.1 may have.
+        for byte in (0x21..=0x7e_u8).filter(|byte| *byte != b'#') {
+            let target = [b"/a".as_slice(), &[byte], b"?a", &[byte]].concat();
+            assert!(uri_of("http", b"h", &target).is_ok(), "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn says_what_cannot_be_asked_for() {
+        let long = [b"/".as_slice(), &[b'a'; 70_000]].concat();
+        assert_eq!(uri_of("http", b"h", &long), Err(RequestFault::Target));
+        assert_eq!(uri_of("http", b"a%20b", b"/"), Err(RequestFault::Host));
+        assert!(uri_of("http", b"[::1]:81", b"/").is_ok());
+    }
 }

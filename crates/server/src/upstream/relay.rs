@@ -26,6 +26,10 @@ use crate::response::{Amount, Declared, Piece, ResponseWriter, Taken};
 const EARLY_HINTS: u16 = 103;
 /// Reads of one response in one turn of the driver, before others get theirs.
 const READS_A_TURN: usize = 8;
+/// How soon after its request the end of a kept connection is one that has crossed it: two round trips, but at least as long
+/// as this driver may be late, and not as long as a connection that was hard to make would say.
+const STALE_MIN: Nanos = Nanos::from_ms(20);
+const STALE_MAX: Nanos = Nanos::from_ms(500);
 /// Unsent bytes of a stream that is passed on at once, beyond which no more of it is read.
 const STREAM_BYTES_MAX: u64 = 64 << 10;
 
@@ -103,11 +107,11 @@ impl<'a, 'x> Relay<'a, 'x> {
             UpstreamLink::Http2(_) => PieceFraming::Http2,
         };
         let pool = exchange.driver.shared.openers.clone();
-        let settings = &exchange.own.group.settings;
+        let group = &exchange.own.group;
         // A call of gRPC may have no message for long; its client says how long it waits (`grpc-timeout`).
-        let silence_max = match exchange.assignment.exchange.is_grpc() {
-            true => settings.tunnel_idle,
-            false => settings.response_timeout,
+        let silence_max = match group.takes_call(&exchange.assignment.exchange) {
+            true => group.settings.tunnel_idle,
+            false => group.settings.response_timeout,
         };
         Self {
             request: OutgoingRequest::new(head, body, framing, pool),
@@ -140,10 +144,17 @@ impl<'a, 'x> Relay<'a, 'x> {
             }
             (Ok(_), _, _) => Ok(Relayed::Ended),
             (Err(fault), _, link) => {
+                let is_reused = self.exchange.assignment.exchange.record.upstream.reused;
+                let lasted = telemetry::now().since(self.began);
+                let failed = FailedTry {
+                    fault,
+                    progress,
+                    is_stale: is_reused && is_end_of_kept(fault, lasted, link.made_in()),
+                };
                 if let UpstreamLink::Http2(stream) = link {
                     stream.retire_after(fault);
                 }
-                Err(FailedTry { fault, progress })
+                Err(failed)
             }
         }
     }
@@ -440,6 +451,29 @@ impl Relay<'_, '_> {
     }
 }
 
+impl UpstreamLink {
+    /// How long its connection took to be made, where that is known.
+    fn made_in(&self) -> Nanos {
+        match self {
+            UpstreamLink::Http1(connection) => connection.made_in,
+            UpstreamLink::Http2(_) => Nanos::ZERO,
+        }
+    }
+}
+
+/// Whether a fault of a try that lasted so long, over a connection that was made in that time, is the end of a connection
+/// that its server had closed before it got the request. Such an end is here within a round trip. A server that ends the
+/// connection later has had the request, and what it has done of it is not known.
+fn is_end_of_kept(fault: UpstreamFault, lasted: Nanos, made_in: Nanos) -> bool {
+    let longest = Nanos(made_in.0.saturating_mul(2)).clamp(STALE_MIN, STALE_MAX);
+    match fault {
+        // The server says that it has not processed the request.
+        UpstreamFault::GoneAway => true,
+        UpstreamFault::Closed => lasted <= longest,
+        _ => false,
+    }
+}
+
 /// Writes a piece of the body.
 ///
 /// # Errors
@@ -451,5 +485,29 @@ pub(super) fn write_piece(
     match !data.bytes().is_empty() && writer.write(data, Amount::OneOfMany) == Taken::Gone {
         true => Err(UpstreamFault::Unwanted),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_kept_connection_comes_at_once() {
+        let check = |fault, lasted_ms, made_in_ms, expect| {
+            let (lasted, made_in) = (Nanos::from_ms(lasted_ms), Nanos::from_ms(made_in_ms));
+            let found = is_end_of_kept(fault, lasted, made_in);
+            assert_eq!(found, expect, "{fault:?} {lasted_ms} {made_in_ms}");
+        };
+        check(UpstreamFault::Closed, 0, 0, true);
+        check(UpstreamFault::Closed, 20, 1, true);
+        check(UpstreamFault::Closed, 21, 1, false);
+        // A distant server.
+        check(UpstreamFault::Closed, 150, 80, true);
+        check(UpstreamFault::Closed, 161, 80, false);
+        check(UpstreamFault::Closed, 501, 5_000, false);
+        check(UpstreamFault::GoneAway, 5_000, 1, true);
+        check(UpstreamFault::Reset, 0, 1, false);
+        check(UpstreamFault::Silent, 0, 1, false);
     }
 }

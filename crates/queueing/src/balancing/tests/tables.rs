@@ -251,6 +251,32 @@ fn backups_are_for_when_no_other_is_good() {
 }
 
 #[test]
+fn there_is_another_server_where_one_would_be_waited_for() {
+    let settings = GroupSettings {
+        eject_after: 1,
+        ..GroupSettings::default()
+    };
+    let mut servers = members(3, Some(1));
+    servers[2].backup = true;
+    let mut case = Case::new(settings, servers);
+    let check = |case: &mut Case, excluded: &[usize], expect: Choice| {
+        let has_other = case.group.has_other(at_ms(1), excluded);
+        assert_eq!(has_other, expect != Choice::Nobody, "{excluded:?}");
+        let found = case.choose(&Ask {
+            excluded,
+            ..ask(at_ms(1))
+        });
+        assert_eq!(found, expect, "{excluded:?}");
+    };
+    check(&mut case, &[0], Choice::Taken(1));
+    // It is full by now.
+    check(&mut case, &[0], Choice::Wait);
+    check(&mut case, &[0, 1], Choice::Nobody);
+    case.end(1, 1, Outcome::Failed(FailureKind::Connect));
+    check(&mut case, &[0], Choice::Nobody);
+}
+
+#[test]
 fn half_may_be_ejected_and_the_others_are_tried_once_a_second() {
     let mut case = Case::of(Rule::Queue, 4, 2);
     (0..3).for_each(|member| case.fail(member, 0, 5));
