@@ -18,6 +18,7 @@
 mod check;
 mod connect;
 mod connection;
+mod counters;
 mod exchange;
 mod fault;
 mod forward_auth;

@@ -4,11 +4,10 @@
 //! `queueing::balancing`, and counts the exchanges that servers have: an `UpstreamSlot` is a place at one of them. What
 //! becomes of an exchange is told to it with the slot.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use config::failure::StartFault;
@@ -22,11 +21,9 @@ use telemetry::counters::{UpstreamResult, UpstreamStats};
 use telemetry::{Nanos, Stamp};
 
 use super::connect::Connector;
+use super::counters::{Counters, MEMBERS_MAX, hash_of};
 use crate::sync::{invariant, lock};
 use crate::tunnel::TunnelPlaces;
-
-/// Servers of one group at once, those included that only end what they have: names may stand for many addresses.
-const MEMBERS_MAX: usize = 256;
 
 /// One group of upstreams, as a process knows it.
 pub(crate) struct UpstreamGroup {
@@ -52,19 +49,6 @@ struct GroupState {
     budget: RetryBudget,
     rng: fastrand::Rng,
 }
-
-/// Exchanges that members have, of all processes of the host.
-struct Counters {
-    slots: Arc<SharedSlots>,
-    /// By member: its column among the slots; `NO_COLUMN` where all are taken by others.
-    columns: Vec<AtomicUsize>,
-    /// By member without a column: what this process has.
-    own: Vec<AtomicU32>,
-    /// The column in which processes say how many of their exchanges wait.
-    waiting: Option<usize>,
-}
-
-const NO_COLUMN: usize = usize::MAX;
 
 /// Where a member is.
 #[derive(Debug)]
@@ -230,7 +214,7 @@ impl UpstreamGroup {
             Choice::Taken(member) => {
                 let endpoint = endpoints.get(member).cloned().flatten();
                 let endpoint = endpoint.expect("each member has an address");
-                let column = self.in_flight.columns[member].load(Ordering::Relaxed);
+                let column = self.in_flight.column(member);
                 let counters = self.counters(&endpoint);
                 match tried.is_empty() {
                     true => budget.note_request(now),
@@ -355,61 +339,6 @@ impl GroupState {
     }
 }
 
-impl Counters {
-    fn new(group: &str, slots: &Arc<SharedSlots>) -> Self {
-        Self {
-            columns: (0..MEMBERS_MAX)
-                .map(|_| AtomicUsize::new(NO_COLUMN))
-                .collect(),
-            own: (0..MEMBERS_MAX).map(|_| AtomicU32::new(0)).collect(),
-            waiting: slots.column(hash_of(group)),
-            slots: Arc::clone(slots),
-        }
-    }
-
-    /// A member has this name from now on.
-    fn name(&self, member: usize, name: &str) {
-        let column = self.slots.column(hash_of(name));
-        self.columns[member].store(column.unwrap_or(NO_COLUMN), Ordering::Relaxed);
-    }
-
-    fn set_waiting(&self, waiting: usize) {
-        if let Some(column) = self.waiting {
-            let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-            self.slots.set(column, waiting);
-        }
-    }
-
-    fn give_back(&self, member: usize, column: usize) {
-        if column != NO_COLUMN {
-            return self.slots.give_back(column);
-        }
-        let before = self.own[member].fetch_sub(1, Ordering::AcqRel);
-        invariant!(before > 0, "a slot of an upstream is given back twice");
-    }
-}
-
-impl SlotCounters for Counters {
-    fn in_flight(&self, member: usize) -> u32 {
-        match self.columns[member].load(Ordering::Relaxed) {
-            NO_COLUMN => self.own[member].load(Ordering::Relaxed),
-            column => self.slots.count(column),
-        }
-    }
-
-    fn try_take(&self, member: usize, limit: u32) -> bool {
-        let column = self.columns[member].load(Ordering::Relaxed);
-        if column != NO_COLUMN {
-            let waiting = self.waiting;
-            let yields = waiting.is_some_and(|waiting| self.slots.others_have(waiting));
-            return self.slots.try_take(column, limit, yields);
-        }
-        let more = |count: u32| (count < limit).then_some(count + 1);
-        let taken = self.own[member].fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        taken.is_ok()
-    }
-}
-
 impl UpstreamSlot {
     /// Index of its member among those that a request has tried.
     pub(super) fn member(&self) -> usize {
@@ -490,11 +419,6 @@ fn result_of(outcome: Outcome) -> UpstreamResult {
 
 fn mark_of(name: &str) -> String {
     format!("{:016x}", hash_of(name))
-}
-
-/// The same in all processes of this program, and after a restart.
-fn hash_of(name: &str) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(name)
 }
 
 /// What the slots of a member are counted under: two groups with the same server do not share its slots.
