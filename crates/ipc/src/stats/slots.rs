@@ -34,6 +34,17 @@ pub(super) struct SlotColumn {
     rows: [AtomicU32; ROWS],
 }
 
+/// What has become of a try to take a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlotTry {
+    /// This process has it.
+    Taken,
+    /// All are taken.
+    Full,
+    /// It is the last one, and left to the other processes.
+    Yielded,
+}
+
 /// One process's view of the counts of all.
 pub struct SharedSlots {
     mapping: Mapping,
@@ -105,8 +116,8 @@ impl SharedSlots {
     }
 
     /// Takes one if all processes have fewer than `limit`. With `yields`, not the last one if this process took one last:
-    /// others wait.
-    pub fn try_take(&self, column: usize, limit: u32, yields: bool) -> bool {
+    /// others wait. Bound the time of that: a process that waits may not be able to take it.
+    pub fn try_take(&self, column: usize, limit: u32, yields: bool) -> SlotTry {
         let column_of = &self.columns()[column];
         let own = &column_of.rows[self.row];
         let me = self.row as u32 + 1;
@@ -117,10 +128,13 @@ impl SharedSlots {
         let is_last = count == limit && yields && column_of.last.load(Ordering::Relaxed) == me;
         if count > limit || is_last {
             own.fetch_sub(1, Ordering::SeqCst);
-            return false;
+            return match count > limit {
+                true => SlotTry::Full,
+                false => SlotTry::Yielded,
+            };
         }
         column_of.last.store(me, Ordering::Relaxed);
-        true
+        SlotTry::Taken
     }
 
     /// Gives one back.
@@ -149,6 +163,10 @@ mod tests {
     use super::super::CounterFile;
     use super::*;
 
+    fn takes(slots: &SharedSlots, column: usize, limit: u32) -> bool {
+        slots.try_take(column, limit, false) == SlotTry::Taken
+    }
+
     fn rows(file: &CounterFile, len: usize) -> Vec<SharedSlots> {
         let rows = (0..len).map(|row| SharedSlots::shared(file.file(), row));
         rows.map(Result::unwrap).collect()
@@ -164,13 +182,13 @@ mod tests {
         let column = one.column(77).unwrap();
         assert_eq!(other.column(77), Some(column));
         assert_ne!(one.column(78), Some(column));
-        assert!(one.try_take(column, 2, false));
-        assert!(other.try_take(column, 2, false));
-        assert!(!one.try_take(column, 2, false));
-        assert!(!other.try_take(column, 2, false));
+        assert!(takes(one, column, 2));
+        assert!(takes(other, column, 2));
+        assert!(!takes(one, column, 2));
+        assert!(!takes(other, column, 2));
         assert_eq!(one.count(column), 2);
         other.give_back(column);
-        assert!(one.try_take(column, 2, false));
+        assert!(takes(one, column, 2));
     }
 
     #[test]
@@ -181,12 +199,13 @@ mod tests {
             panic!("two were made")
         };
         let column = one.column(7).unwrap();
-        assert!(one.try_take(column, 1, true));
+        assert_eq!(one.try_take(column, 1, true), SlotTry::Taken);
         one.give_back(column);
-        assert!(!one.try_take(column, 1, true));
-        assert!(other.try_take(column, 1, true));
+        assert_eq!(one.try_take(column, 1, true), SlotTry::Yielded);
+        assert_eq!(other.try_take(column, 1, true), SlotTry::Taken);
+        assert_eq!(one.try_take(column, 1, true), SlotTry::Full);
         other.give_back(column);
-        assert!(one.try_take(column, 1, true));
+        assert_eq!(one.try_take(column, 1, true), SlotTry::Taken);
     }
 
     #[test]
@@ -194,10 +213,10 @@ mod tests {
         let file = CounterFile::new().unwrap();
         let processes = rows(&file, 2);
         let column = processes[0].column(7).unwrap();
-        assert!(processes[0].try_take(column, 1, false));
-        assert!(!processes[1].try_take(column, 1, false));
+        assert!(takes(&processes[0], column, 1));
+        assert!(!takes(&processes[1], column, 1));
         processes[0].clear();
-        assert!(processes[1].try_take(column, 1, false));
+        assert!(takes(&processes[1], column, 1));
     }
 
     #[test]
@@ -222,7 +241,7 @@ mod tests {
                     let slots = SharedSlots::shared(fd, row).unwrap();
                     let column = slots.column(9).unwrap();
                     for _ in 0..20_000 {
-                        if slots.try_take(column, 2, false) {
+                        if takes(&slots, column, 2) {
                             let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                             most.fetch_max(now, Ordering::SeqCst);
                             inside.fetch_sub(1, Ordering::SeqCst);

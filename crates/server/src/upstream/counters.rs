@@ -4,15 +4,20 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use ipc::stats::SharedSlots;
+use ipc::stats::{SharedSlots, SlotTry};
 use queueing::balancing::SlotCounters;
+use telemetry::{Nanos, Stamp};
 
 use crate::sync::invariant;
 
 /// Servers of one group at once, those included that only end what they have: names may stand for many addresses.
 pub(super) const MEMBERS_MAX: usize = 256;
+
+/// For so long the last slot of a member is left to other processes that wait. One that works looks within this time. One
+/// that stands still, or knows of a reason not to use the member, must not keep the slot from all others.
+const YIELD_MAX: Nanos = Nanos::from_ms(5);
 
 /// Exchanges that members have, of all processes of the host.
 pub(super) struct Counters {
@@ -21,8 +26,16 @@ pub(super) struct Counters {
     columns: Vec<AtomicUsize>,
     /// By member without a column: what this process has.
     own: Vec<AtomicU32>,
+    /// By member: since when its last slot is left to other processes; 0: it is not.
+    yields_since: Vec<AtomicU64>,
     /// The column in which processes say how many of their exchanges wait.
     waiting: Option<usize>,
+}
+
+/// What the counters are at one time.
+pub(super) struct CountersAt<'a> {
+    counters: &'a Counters,
+    now: Stamp,
 }
 
 const NO_COLUMN: usize = usize::MAX;
@@ -34,6 +47,7 @@ impl Counters {
                 .map(|_| AtomicUsize::new(NO_COLUMN))
                 .collect(),
             own: (0..MEMBERS_MAX).map(|_| AtomicU32::new(0)).collect(),
+            yields_since: (0..MEMBERS_MAX).map(|_| AtomicU64::new(0)).collect(),
             waiting: slots.column(hash_of(group)),
             slots: Arc::clone(slots),
         }
@@ -66,30 +80,122 @@ impl Counters {
         let before = self.own[member].fetch_sub(1, Ordering::AcqRel);
         invariant!(before > 0, "a slot of an upstream is given back twice");
     }
-}
 
-impl SlotCounters for Counters {
-    fn in_flight(&self, member: usize) -> u32 {
+    /// What a member has of all processes.
+    pub(super) fn in_flight(&self, member: usize) -> u32 {
         match self.column(member) {
             NO_COLUMN => self.own[member].load(Ordering::Relaxed),
             column => self.slots.count(column),
         }
     }
 
-    fn try_take(&self, member: usize, limit: u32) -> bool {
-        let column = self.column(member);
-        if column != NO_COLUMN {
-            let waiting = self.waiting;
-            let yields = waiting.is_some_and(|waiting| self.slots.others_have(waiting));
-            return self.slots.try_take(column, limit, yields);
+    pub(super) fn at(&self, now: Stamp) -> CountersAt<'_> {
+        CountersAt {
+            counters: self,
+            now,
         }
-        let more = |count: u32| (count < limit).then_some(count + 1);
-        let taken = self.own[member].fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        taken.is_ok()
+    }
+
+    fn try_take(&self, member: usize, limit: u32, now: Stamp) -> bool {
+        let column = self.column(member);
+        if column == NO_COLUMN {
+            let more = |count: u32| (count < limit).then_some(count + 1);
+            let taken = self.own[member].fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+            return taken.is_ok();
+        }
+        let others_wait = || {
+            let waiting = self.waiting;
+            waiting.is_some_and(|waiting| self.slots.others_have(waiting))
+        };
+        let since = &self.yields_since[member];
+        let yields = others_wait() && !has_yielded(Stamp(since.load(Ordering::Relaxed)), now);
+        match self.slots.try_take(column, limit, yields) {
+            SlotTry::Yielded => {
+                // Only the first refused look begins the time.
+                let _ = since.compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);
+                false
+            }
+            taken => {
+                since.store(0, Ordering::Relaxed);
+                taken == SlotTry::Taken
+            }
+        }
+    }
+}
+
+/// Whether a slot has been left to others for long enough, since this time.
+fn has_yielded(since: Stamp, now: Stamp) -> bool {
+    since != Stamp::ZERO && now.since(since) >= YIELD_MAX
+}
+
+impl SlotCounters for CountersAt<'_> {
+    fn in_flight(&self, member: usize) -> u32 {
+        self.counters.in_flight(member)
+    }
+
+    fn try_take(&self, member: usize, limit: u32) -> bool {
+        self.counters.try_take(member, limit, self.now)
     }
 }
 
 /// The same in all processes of this program, and after a restart.
 pub(super) fn hash_of(name: &str) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc::stats::CounterFile;
+
+    use super::*;
+
+    /// The counters of a group with one member, in each of two processes.
+    fn two_processes(file: &CounterFile) -> [Counters; 2] {
+        [0, 1].map(|row| {
+            let slots = SharedSlots::shared(file.file(), row).unwrap();
+            let counters = Counters::new("group", &Arc::new(slots));
+            counters.name(0, "member");
+            counters
+        })
+    }
+
+    fn takes(counters: &Counters, now: Stamp) -> bool {
+        let taken = counters.try_take(0, 1, now);
+        if taken {
+            counters.give_back(0, counters.column(0));
+        }
+        taken
+    }
+
+    #[test]
+    fn a_process_that_waits_and_does_not_look_holds_no_slot_for_long() {
+        let file = CounterFile::new().unwrap();
+        let [one, other] = two_processes(&file);
+        let mut now = Stamp(1_000_000_000);
+        other.set_waiting(1);
+        assert!(takes(&one, now));
+        for _ in 0..3 {
+            assert!(!takes(&one, now));
+            assert!(!takes(&one, now.plus(Nanos(YIELD_MAX.0 - 1))));
+            now = now.plus(YIELD_MAX);
+            assert!(takes(&one, now));
+        }
+    }
+
+    #[test]
+    fn a_slot_that_another_process_has_had_is_left_to_it_again() {
+        let file = CounterFile::new().unwrap();
+        let [one, other] = two_processes(&file);
+        let now = Stamp(1_000_000_000);
+        other.set_waiting(1);
+        assert!(takes(&one, now));
+        assert!(!takes(&one, now));
+        // While the other one has it, nothing is left to it.
+        assert!(other.try_take(0, 1, now));
+        let later = now.plus(YIELD_MAX);
+        assert!(!takes(&one, later));
+        other.give_back(0, other.column(0));
+        assert!(takes(&one, later));
+        assert!(!takes(&one, later));
+    }
 }

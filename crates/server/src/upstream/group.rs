@@ -15,7 +15,7 @@ use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
 use ipc::stats::{Placed, SharedSlots};
 use queueing::balancing::{
     Ask, CheckResult, Choice, FailureKind, Group, GroupSettings, LoadReport, MemberSettings,
-    Outcome, RetryBudget, Rule, SlotCounters,
+    Outcome, RetryBudget, Rule,
 };
 use telemetry::counters::{UpstreamResult, UpstreamStats};
 use telemetry::{Nanos, Stamp};
@@ -153,7 +153,7 @@ impl UpstreamGroup {
         // A group that is new has no member that would have to begin slowly.
         match state.endpoints.is_empty() {
             true => state.group = Group::new(group_settings(&self.settings), members),
-            false => state.group.set_members(now, members, &self.in_flight),
+            false => state.group.set_members(now, members, &self.in_flight.at(now)),
         }
         let mut by_member: Vec<Option<Arc<Endpoint>>> = Vec::new();
         for (index, member) in state.group.members() {
@@ -208,7 +208,7 @@ impl UpstreamGroup {
             sticky: key.sticky.as_deref(),
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
         };
-        match group.choose(&ask, &self.in_flight, rng) {
+        match group.choose(&ask, &self.in_flight.at(now), rng) {
             Choice::Wait => Err(NoSlot::Busy),
             Choice::Nobody => Err(NoSlot::Nobody),
             Choice::Taken(member) => {
@@ -271,7 +271,7 @@ impl UpstreamGroup {
 
     /// Whether a slot is free.
     pub(super) fn has_free(&self, now: Stamp) -> bool {
-        self.state().group.free_slots(now, &self.in_flight) > 0
+        self.state().group.free_slots(now, &self.in_flight.at(now)) > 0
     }
 
     /// All slots and those that are free, as far as is known without a lock.
