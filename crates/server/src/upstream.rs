@@ -132,6 +132,15 @@ impl Upstreams {
         self.runs.drain(now, drain);
     }
 
+    /// Whether there is nothing that has a deadline: neither an exchange nor an idle connection.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let has_idle = |own: &DriverUpstream| {
+            let http2 = own.http2.as_ref();
+            !own.idle.borrow().is_empty() || http2.is_some_and(|http2| !http2.is_empty())
+        };
+        self.running_len() == 0 && !self.by_pool.iter().flatten().any(has_idle)
+    }
+
     /// Acts on deadlines.
     pub(crate) fn look_at_deadlines(&self, now: Stamp) {
         self.runs.fire_due(now);

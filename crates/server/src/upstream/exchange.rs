@@ -181,7 +181,7 @@ impl UpstreamExchange<'_> {
             true => {
                 let may_meet_end = self.may_meet_end(body);
                 let mut idle = self.own.idle.borrow_mut();
-                idle.take(&slot.endpoint, may_meet_end)
+                idle.take(&slot.endpoint, began, may_meet_end)
             }
             false => None,
         };
@@ -214,7 +214,7 @@ impl UpstreamExchange<'_> {
         began: Stamp,
     ) -> Result<(UpstreamLink, Vec<u8>), UpstreamFault> {
         let slot = self.slot.as_ref().expect("a try has a slot");
-        let place = http2.take(&slot.endpoint);
+        let place = http2.take(&slot.endpoint, began);
         let facts = &mut self.assignment.exchange.record.upstream;
         // A connection that another exchange has made meanwhile is as good as a new one.
         facts.reused = uses_idle && place.is_some();

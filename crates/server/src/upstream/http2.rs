@@ -71,8 +71,21 @@ impl Http2Connections {
         })
     }
 
-    /// A place on a connection that is there.
-    pub(super) fn take(&self, endpoint: &Arc<Endpoint>) -> Option<StreamPlace> {
+    /// A place on a connection that is there, and has not been idle for too long.
+    pub(super) fn take(&self, endpoint: &Arc<Endpoint>, now: Stamp) -> Option<StreamPlace> {
+        let timeout = self.group.settings.idle_timeout;
+        let mut servers = self.servers.borrow_mut();
+        let mut known = servers.iter_mut();
+        let server = known.find(|server| Arc::ptr_eq(&server.endpoint, endpoint))?;
+        let is_usable = |one: &Http2Connection| {
+            !one.is_idle() || now.since(one.idle_since.get()) < timeout
+        };
+        server.connections.retain(|one| is_usable(one));
+        drop(servers);
+        self.take_place(endpoint)
+    }
+
+    fn take_place(&self, endpoint: &Arc<Endpoint>) -> Option<StreamPlace> {
         let mut servers = self.servers.borrow_mut();
         let server = servers
             .iter_mut()
@@ -96,7 +109,7 @@ impl Http2Connections {
             let made = making.wait_for(Option::is_some).await;
             // The task that makes it ends with its driver alone.
             made.map_or(Err(UpstreamFault::Closed), |made| made.unwrap_or(Ok(())))?;
-            if let Some(place) = self.take(endpoint) {
+            if let Some(place) = self.take_place(endpoint) {
                 return Ok(place);
             }
             // Others have taken all places, or the server takes no streams: it would have said so again.
@@ -150,6 +163,11 @@ impl Http2Connections {
         Ok(())
     }
 
+    /// Whether there is no connection, and none is being made.
+    pub(super) fn is_empty(&self) -> bool {
+        self.servers.borrow().is_empty()
+    }
+
     /// Lets go of connections that have ended, have been idle for too long, or are idle and too many.
     pub(super) fn close_old(&self, now: Stamp) {
         let settings = &self.group.settings;
@@ -157,7 +175,7 @@ impl Http2Connections {
         for server in &mut *servers {
             let mut idle_len = 0;
             server.connections.retain(|one| {
-                let is_idle = one.streams_len.get() == 0;
+                let is_idle = one.is_idle();
                 idle_len += usize::from(is_idle);
                 let is_young = now.since(one.idle_since.get()) < settings.idle_timeout;
                 !one.is_over() && (!is_idle || (is_young && idle_len <= settings.idle_max))
@@ -173,6 +191,10 @@ impl Http2Connection {
         let context = &mut Context::from_waker(Waker::noop());
         let mut send = self.send.clone();
         self.is_retired.get() || matches!(send.poll_ready(context), Poll::Ready(Err(_)))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.streams_len.get() == 0
     }
 
     fn has_room(&self) -> bool {
