@@ -22,10 +22,14 @@ use super::connection::UpstreamConnection;
 use super::fault::UpstreamFault;
 use super::group::{Endpoint, UpstreamGroup};
 
-/// Bytes of one response that may come before its client has taken them.
+/// Bytes of one response that may come before its client has taken them. They bound the memory of a connection, together
+/// with the number of its streams.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-/// The same of all responses of a connection: clients that read slowly do not stop the others.
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// The same of all responses of a connection: as large as RFC 9113 section 6.9.1 allows. Where fewer streams than there
+/// are could use it up, that many clients that read slowly would stop all others.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+/// Streams of one connection, whose windows are all within that of the connection.
+const STREAMS_MAX: usize = (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize;
 /// Bytes of one request that wait for the socket.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
@@ -198,7 +202,7 @@ impl Http2Connection {
     }
 
     fn has_room(&self) -> bool {
-        self.streams_len.get() < self.send.current_max_send_streams()
+        self.streams_len.get() < self.send.current_max_send_streams().min(STREAMS_MAX)
     }
 }
 
