@@ -6,14 +6,15 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use config::typed::UPSTREAM_SERVERS_MAX;
 use ipc::stats::{SharedSlots, SlotTry};
 use queueing::balancing::SlotCounters;
 use telemetry::{Nanos, Stamp};
 
 use crate::sync::invariant;
 
-/// Servers of one group at once, those included that only end what they have: names may stand for many addresses.
-pub(super) const MEMBERS_MAX: usize = 256;
+/// Servers of one group at once, those included that only end what they have.
+pub(super) const MEMBERS_MAX: usize = 2 * UPSTREAM_SERVERS_MAX;
 
 /// For so long the last slot of a member is left to other processes that wait. One that works looks within this time. One
 /// that stands still, or knows of a reason not to use the member, must not keep the slot from all others.
@@ -22,9 +23,9 @@ const YIELD_MAX: Nanos = Nanos::from_ms(5);
 /// Exchanges that members have, of all processes of the host.
 pub(super) struct Counters {
     slots: Arc<SharedSlots>,
-    /// By member: its column among the slots; `NO_COLUMN` where all are taken by others.
+    /// By member: its column among the slots; `NO_COLUMN` where there is no member, or all are taken by others.
     columns: Vec<AtomicUsize>,
-    /// By member without a column: what this process has.
+    /// By member: what this process has taken while there was no column.
     own: Vec<AtomicU32>,
     /// By member: since when its last slot is left to other processes; 0: it is not.
     yields_since: Vec<AtomicU64>,
@@ -53,10 +54,27 @@ impl Counters {
         }
     }
 
-    /// A member has this name from now on.
+    /// A member has this name from now on. The member that had its place had nothing more.
     pub(super) fn name(&self, member: usize, name: &str) {
         let column = self.slots.column(hash_of(name));
-        self.columns[member].store(column.unwrap_or(NO_COLUMN), Ordering::Relaxed);
+        self.set_column(member, column.unwrap_or(NO_COLUMN));
+    }
+
+    /// There is no such member any more, and it had nothing.
+    pub(super) fn forget(&self, member: usize) {
+        self.set_column(member, NO_COLUMN);
+    }
+
+    fn set_column(&self, member: usize, column: usize) {
+        let before = self.columns[member].swap(column, Ordering::Relaxed);
+        if before != column && before != NO_COLUMN {
+            self.slots.release(before);
+        }
+    }
+
+    /// Whether a member is counted for this process alone.
+    pub(super) fn is_alone(&self, member: usize) -> bool {
+        self.column(member) == NO_COLUMN
     }
 
     /// So many exchanges of this process wait.
@@ -83,9 +101,11 @@ impl Counters {
 
     /// What a member has of all processes.
     pub(super) fn in_flight(&self, member: usize) -> u32 {
+        // What was taken before there was a column is still there.
+        let own = self.own[member].load(Ordering::Relaxed);
         match self.column(member) {
-            NO_COLUMN => self.own[member].load(Ordering::Relaxed),
-            column => self.slots.count(column),
+            NO_COLUMN => own,
+            column => own + self.slots.count(column),
         }
     }
 
@@ -109,7 +129,8 @@ impl Counters {
         };
         let since = &self.yields_since[member];
         let yields = others_wait() && !has_yielded(Stamp(since.load(Ordering::Relaxed)), now);
-        match self.slots.try_take(column, limit, yields) {
+        let own = self.own[member].load(Ordering::Relaxed);
+        match (self.slots).try_take(column, limit.saturating_sub(own), yields) {
             SlotTry::Yielded => {
                 // Only the first refused look begins the time.
                 let _ = since.compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use config::failure::StartFault;
-use config::typed::{Balance, ServerAddress, Upstream, UpstreamServer};
+use config::typed::{Balance, ServerAddress, UPSTREAM_SERVERS_MAX, Upstream, UpstreamServer};
 use ipc::stats::{Placed, SharedSlots};
 use queueing::balancing::{
     Ask, CheckResult, Choice, FailureKind, Group, GroupSettings, LoadReport, MemberSettings,
@@ -128,33 +128,36 @@ impl UpstreamGroup {
         lock(&self.state)
     }
 
-    /// From now on these are the addresses of the servers, by server. Those that are gone get no new exchange.
-    pub(super) fn set_addresses(&self, addresses: &[Vec<EndpointAddress>], now: Stamp) {
-        let endpoints = addresses
-            .iter()
-            .enumerate()
-            .flat_map(|(server, addresses)| {
-                addresses.iter().map(move |at| Endpoint {
-                    server,
-                    at: at.clone(),
-                })
-            });
-        let mut endpoints: Vec<(String, Arc<Endpoint>)> = endpoints
-            .take(MEMBERS_MAX / 2)
-            .map(|endpoint| (endpoint.name(), Arc::new(endpoint)))
-            .collect();
+    /// From now on these are the addresses of the servers, by server. Those that are gone get no new exchange. Gives what
+    /// an operator should know of it.
+    pub(super) fn set_addresses(
+        &self,
+        addresses: &[Vec<EndpointAddress>],
+        now: Stamp,
+    ) -> Vec<String> {
+        let mut state = self.state();
+        let state = &mut *state;
+        // Those that are gone keep their places until they have ended what they have.
+        let members = state.group.members();
+        let busy_len = members
+            .filter(|(index, _)| self.in_flight.in_flight(*index) > 0)
+            .count();
+        let len_max = UPSTREAM_SERVERS_MAX.min(MEMBERS_MAX - busy_len);
+        let mut endpoints = named_endpoints(addresses, len_max);
         let members = endpoints.iter().map(|(name, endpoint)| {
             let server = &self.settings.servers[endpoint.server];
             member_settings(name, server)
         });
         let members = members.collect();
-        let mut state = self.state();
-        let state = &mut *state;
         // A group that is new has no member that would have to begin slowly.
         match state.endpoints.is_empty() {
             true => state.group = Group::new(group_settings(&self.settings), members),
-            false => state.group.set_members(now, members, &self.in_flight.at(now)),
+            false => state
+                .group
+                .set_members(now, members, &self.in_flight.at(now)),
         }
+        // First, so that those that are new find what is free now.
+        self.forget_gone(&state.group);
         let mut by_member: Vec<Option<Arc<Endpoint>>> = Vec::new();
         for (index, member) in state.group.members() {
             invariant!(
@@ -175,6 +178,41 @@ impl UpstreamGroup {
         }
         self.members_len.store(by_member.len(), Ordering::Relaxed);
         state.endpoints = by_member;
+        let all_len: usize = addresses.iter().map(Vec::len).sum();
+        self.notes_of_members(&state.group, all_len.saturating_sub(len_max))
+    }
+
+    /// Gives up the counts of members that there are no more.
+    fn forget_gone(&self, group: &Group) {
+        let mut is_there = [false; MEMBERS_MAX];
+        for (index, _) in group.members() {
+            is_there[index] = true;
+        }
+        let before = &is_there[..self.members_len.load(Ordering::Relaxed)];
+        for (index, _) in before.iter().enumerate().filter(|(_, is)| !**is) {
+            self.in_flight.forget(index);
+        }
+    }
+
+    /// What is worth a line of the log about the members that there are now.
+    fn notes_of_members(&self, group: &Group, left_out: usize) -> Vec<String> {
+        let name = &self.settings.name;
+        let mut notes = Vec::new();
+        if left_out > 0 {
+            notes.push(format!(
+                "upstream {name}: {left_out} addresses get no requests: a group has at most {UPSTREAM_SERVERS_MAX}"
+            ));
+        }
+        let members = group.members();
+        let alone = members.filter(|(index, _)| self.in_flight.is_alone(*index));
+        let alone_len = alone.count();
+        if alone_len > 0 {
+            let max = SharedSlots::NAMES_MAX;
+            notes.push(format!(
+                "upstream {name}: each process counts the requests of {alone_len} servers alone, so that these may get more than `slots`: processes count those of at most {max} servers together"
+            ));
+        }
+        notes
     }
 
     /// Whether a request has to be known before its server is chosen.
@@ -417,6 +455,23 @@ fn result_of(outcome: Outcome) -> UpstreamResult {
     }
 }
 
+/// At most so many addresses, with the names of those that have them.
+fn named_endpoints(
+    addresses: &[Vec<EndpointAddress>],
+    len_max: usize,
+) -> Vec<(String, Arc<Endpoint>)> {
+    let by_server = addresses.iter().enumerate();
+    let endpoints = by_server.flat_map(|(server, addresses)| {
+        let of_server = move |at: &EndpointAddress| Endpoint {
+            server,
+            at: at.clone(),
+        };
+        addresses.iter().map(of_server)
+    });
+    let named = endpoints.map(|endpoint| (endpoint.name(), Arc::new(endpoint)));
+    named.take(len_max).collect()
+}
+
 fn mark_of(name: &str) -> String {
     format!("{:016x}", hash_of(name))
 }
@@ -460,3 +515,6 @@ fn group_settings(settings: &Upstream) -> GroupSettings {
         check_fall: check.map_or(usual.check_fall, |check| check.fall),
     }
 }
+
+#[cfg(test)]
+mod tests;

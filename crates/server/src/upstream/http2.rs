@@ -81,9 +81,8 @@ impl Http2Connections {
         let mut servers = self.servers.borrow_mut();
         let mut known = servers.iter_mut();
         let server = known.find(|server| Arc::ptr_eq(&server.endpoint, endpoint))?;
-        let is_usable = |one: &Http2Connection| {
-            !one.is_idle() || now.since(one.idle_since.get()) < timeout
-        };
+        let is_usable =
+            |one: &Http2Connection| !one.is_idle() || now.since(one.idle_since.get()) < timeout;
         server.connections.retain(|one| is_usable(one));
         drop(servers);
         self.take_place(endpoint)

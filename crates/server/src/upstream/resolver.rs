@@ -68,8 +68,9 @@ fn has_names(settings: &Upstream) -> bool {
 impl UpstreamGroup {
     /// Finds out where the servers are. Waits for the network, where they have names. Gives what went wrong.
     pub(crate) fn resolve(&self) -> Vec<String> {
-        let resolved = ResolvedServers::of(&self.settings);
-        self.set_addresses(&resolved.addresses, telemetry::now());
+        let mut resolved = ResolvedServers::of(&self.settings);
+        let notes = self.set_addresses(&resolved.addresses, telemetry::now());
+        resolved.faults.extend(notes);
         resolved.faults
     }
 }
@@ -93,13 +94,6 @@ impl Driver {
             let Ok(mut resolved) = resolving.await else {
                 return;
             };
-            for fault in resolved
-                .faults
-                .iter()
-                .filter(|fault| !faults.contains(*fault))
-            {
-                self.shared.log.error(Level::Warning, fault);
-            }
             known.resize(resolved.addresses.len(), Vec::new());
             for (new, old) in resolved.addresses.iter_mut().zip(&mut known) {
                 match new.is_empty() {
@@ -107,8 +101,13 @@ impl Driver {
                     false => old.clone_from(new),
                 }
             }
-            group.set_addresses(&resolved.addresses, telemetry::now());
+            let notes = group.set_addresses(&resolved.addresses, telemetry::now());
             let is_whole = resolved.faults.is_empty();
+            resolved.faults.extend(notes);
+            let is_new = |fault: &&String| !faults.contains(*fault);
+            for fault in resolved.faults.iter().filter(is_new) {
+                self.shared.log.error(Level::Warning, fault);
+            }
             faults = resolved.faults;
             tokio::time::sleep(if is_whole { every } else { every.min(AGAIN) }).await;
         }
