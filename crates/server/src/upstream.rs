@@ -58,6 +58,7 @@ use crate::tunnel::Tunnel;
 pub(crate) use connection::{UnwatchedConnection, UpstreamConnection};
 pub(crate) use forward_auth::Denial;
 pub(crate) use group::UpstreamGroup;
+pub(crate) use resolver::start_resolvers;
 
 use exchange::{Answered, Switched, UpstreamExchange};
 use fault::UpstreamFault;

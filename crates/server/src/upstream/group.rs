@@ -22,6 +22,7 @@ use telemetry::{Nanos, Stamp};
 
 use super::connect::Connector;
 use super::counters::{Counters, MEMBERS_MAX, hash_of};
+use super::resolver::ResolvedServers;
 use crate::sync::{invariant, lock};
 use crate::tunnel::TunnelPlaces;
 
@@ -40,6 +41,8 @@ pub(crate) struct UpstreamGroup {
     /// Members have lower numbers.
     members_len: AtomicUsize,
     state: Mutex<GroupState>,
+    /// Where the servers were found last.
+    pub(super) resolved: Mutex<ResolvedServers>,
 }
 
 struct GroupState {
@@ -118,6 +121,7 @@ impl UpstreamGroup {
                 budget: RetryBudget::new((settings.retry_budget * 100.0) as u32),
                 rng: fastrand::Rng::new(),
             }),
+            resolved: Mutex::default(),
             connector: Connector::open(settings, counters)?,
             counters,
             settings: settings.clone(),
@@ -517,4 +521,4 @@ fn group_settings(settings: &Upstream) -> GroupSettings {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

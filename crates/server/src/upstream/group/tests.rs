@@ -12,7 +12,7 @@ fn slots() -> Arc<SharedSlots> {
 }
 
 /// A group with one server, which has a name.
-fn group(name: &str, slots: &Arc<SharedSlots>) -> Arc<UpstreamGroup> {
+pub(in crate::upstream) fn group(name: &str, slots: &Arc<SharedSlots>) -> Arc<UpstreamGroup> {
     let server = UpstreamServer {
         address: ServerAddress::Tcp {
             host: "one.test".to_owned(),
