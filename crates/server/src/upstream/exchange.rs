@@ -258,6 +258,7 @@ impl UpstreamExchange<'_> {
         }
         let key = placing_key(&self.own.group, &self.assignment.exchange);
         let due = telemetry::now().plus(self.own.queue_timeout);
+        let mut place = None;
         let taken = poll_fn(|context| {
             let now = telemetry::now();
             let waiting = self.own.worker.borrow().waiting_len();
@@ -266,6 +267,13 @@ impl UpstreamExchange<'_> {
                 Err(NoSlot::Nobody) => Poll::Ready(Err(UpstreamFault::NoneLeft)),
                 Err(NoSlot::Busy) if now >= due => Poll::Ready(Err(UpstreamFault::NoneFree)),
                 Err(NoSlot::Busy) => {
+                    // It has left the queue, because slots are free elsewhere. The bound of the queue holds all the same.
+                    if tried.is_empty() && place.is_none() {
+                        place = self.own.worker.borrow().wait_for_bound();
+                        if place.is_none() {
+                            return Poll::Ready(Err(UpstreamFault::QueueFull));
+                        }
+                    }
                     self.own.wait_for_slot(context);
                     self.driver.look_again(self.own.pool);
                     Poll::Pending
