@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from upstreams import Connection, Request, Upstream, answering
 
-from raw import Client
+from raw import Client, request
 from serving import Milepost, free_port, tables, until
 
 
@@ -29,6 +30,12 @@ def proxy(serve: Callable[..., Milepost], *urls: str, **options: object) -> Mile
 def servers(*names: str) -> Any:
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Upstream(named(name))) for name in names]
+
+
+def readable(clients: list[Client]) -> list[Client]:
+    """Those that have got something."""
+    ready, _, _ = select.select([client.sock for client in clients], [], [], 0)
+    return [client for client in clients if client.sock in ready]
 
 
 def ask(client: Client, times: int, *headers: str, target: str = "/") -> list[str]:
@@ -87,6 +94,41 @@ def test_a_cookie_binds_a_client_to_a_server(serve: Callable[..., Milepost]) -> 
             assert until(lambda: client.ask("GET", "/", f"Cookie: {mine}").status == 200)
             other = client.ask("GET", "/", f"Cookie: {mine}")
             assert other.text != first.text and other.header("set-cookie") is not None
+
+
+def test_requests_that_wait_for_their_server_are_bounded_as_those_in_the_queue(
+    serve: Callable[..., Milepost],
+) -> None:
+    gate = threading.Event()
+
+    def slow(name: str) -> Callable[[Connection], None]:
+        def respond(one: Connection, asked: Request) -> None:
+            if asked.target == "/slow":
+                assert gate.wait(60)
+            one.reply(name.encode())
+
+        return answering(respond)
+
+    with Upstream(slow("a")) as a, Upstream(slow("b")) as b, contextlib.ExitStack() as stack:
+        server = proxy(serve, a.url, b.url, balance="sticky", slots=1, queue_len_max=2)
+        with server.connect() as client:
+            first = client.ask("GET", "/")
+            cookie = first.header("set-cookie")
+            assert cookie is not None
+            clients = [stack.enter_context(server.connect()) for _ in range(12)]
+            for one in clients:
+                one.send(request("GET", "/slow", f"Cookie: {cookie.split(';')[0]}"))
+            # One runs, two wait, and the others are not to wait for the gate.
+            assert until(lambda: len(readable(clients)) == 9)
+            refused = readable(clients)
+            for one in refused:
+                reply = one.reply()
+                assert (reply.status, reply.header("retry-after")) == (503, "1")
+            # A client that is bound to no server does not wait for that one.
+            assert client.ask("GET", "/").text == ("b" if first.text == "a" else "a")
+            gate.set()
+            waited = [one.reply() for one in clients if one not in refused]
+            assert [(reply.status, reply.text) for reply in waited] == [(200, first.text)] * 3
 
 
 def test_a_dead_server_costs_no_request_and_is_left_out(serve: Callable[..., Milepost]) -> None:

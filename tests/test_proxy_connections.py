@@ -1,4 +1,4 @@
-"""Connections to upstreams: TLS with its certificates, and PROXY protocol headers."""
+"""Connections to upstreams: TLS with its certificates, PROXY protocol headers, and idle ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import socket
 import ssl
 import struct
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from http2_upstreams import Http2Peer, over_http2
 from upstreams import Connection, Request, Upstream, answering
 
 from certificates import Authority
@@ -287,3 +289,28 @@ def test_the_header_stands_in_front_of_tls(serve: Callable[..., Milepost], autho
         options = {"tls_ca": str(authority.pem), "send_proxy": True}
         with serve(toml=toml_for(url_of(upstream), **options)).connect() as client:
             assert client.ask("GET", "/").body == b"hello"
+
+
+@pytest.mark.parametrize("protocol", ["http1", "http2"])
+def test_an_idle_connection_is_closed_while_no_client_is_connected(
+    serve: Callable[..., Milepost], protocol: str
+) -> None:
+    ended = threading.Event()
+
+    def by_http1(connection: Connection) -> None:
+        answering(echo_body)(connection)
+        ended.set()
+
+    def by_http2(peer: Http2Peer) -> None:
+        peer.reply(peer.request(), b"hello")
+        try:
+            peer.until(lambda: False)
+        finally:
+            ended.set()
+
+    with Upstream(by_http1 if protocol == "http1" else over_http2(by_http2)) as upstream:
+        # Long enough that the driver has found by then that it has no client any more.
+        server = serve(toml=toml_for(upstream.url, protocol=protocol, idle_timeout="1500ms"))
+        with server.connect() as client:
+            assert client.ask("GET", "/", "Connection: close").body == b"hello"
+        assert ended.wait(30)

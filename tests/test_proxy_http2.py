@@ -212,6 +212,23 @@ def test_a_slow_client_does_not_stop_other_streams(serve: Callable[..., Milepost
             assert slow.reply().body == big
 
 
+def test_the_window_of_a_connection_holds_those_of_all_its_streams(serve: Callable[..., Milepost]) -> None:
+    windows: list[int] = []
+
+    def respond(peer: Http2Peer, asked: Stream) -> None:
+        # Else slow clients of some streams stop the others.
+        windows.append(peer.machine.outbound_flow_control_window)
+        windows.append(peer.machine.remote_settings.initial_window_size)
+        peer.reply(asked, b"hello")
+
+    streams_max = 1_000
+    with Upstream(answering_http2(respond, streams_max)) as upstream:
+        with proxy(serve, upstream).connect() as client:
+            assert client.ask("GET", "/").body == b"hello"
+    of_connection, of_stream = windows
+    assert of_connection >= streams_max * of_stream
+
+
 def test_small_frames_for_a_slow_client_do_not_end_the_connection(serve: Callable[..., Milepost]) -> None:
     def serve_peer(peer: Http2Peer) -> None:
         slow = peer.request()

@@ -73,8 +73,8 @@ pub use tls::{
 };
 pub use traces::{TraceExport, TraceParents, TraceShare, Traces};
 pub use upstreams::{
-    Balance, ClientIdentity, HashKey, HealthCheck, ServerAddress, Upstream, UpstreamProtocol,
-    UpstreamServer, UpstreamTls,
+    Balance, ClientIdentity, HashKey, HealthCheck, ServerAddress, UPSTREAM_SERVERS_MAX, Upstream,
+    UpstreamProtocol, UpstreamServer, UpstreamTls,
 };
 
 defaults! {

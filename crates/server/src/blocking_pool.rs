@@ -1,10 +1,10 @@
 //! Blocking pools: named threads that do what may wait for a disk, so that no driver and no worker does. Body-spool
 //! threads write request bodies and the responses of slow clients to files, file-open threads look files up,
-//! sendfile threads send spans of files.
+//! sendfile threads send spans of files. The threads that resolve names wait for the network alone.
 //!
 //! A driver hands over a task and serves other connections until the answer comes. A connection has at most one
-//! task out and something to discard, a cached file has one lookup in each `file_cache_revalidate`, and the
-//! memory of responses has a fixed number of tasks for each thread: they bound the queue. Tasks are taken in
+//! task out and something to discard, a cached file has one lookup in each `file_cache_revalidate`, the memory of
+//! responses has a fixed number of tasks for each thread, and a name is resolved once at a time: they bound the queue. Tasks are taken in
 //! their order; one that is not finished moves behind those that wait.
 
 use std::io;

@@ -18,6 +18,7 @@
 mod check;
 mod connect;
 mod connection;
+mod counters;
 mod exchange;
 mod fault;
 mod forward_auth;
@@ -57,6 +58,7 @@ use crate::tunnel::Tunnel;
 pub(crate) use connection::{UnwatchedConnection, UpstreamConnection};
 pub(crate) use forward_auth::Denial;
 pub(crate) use group::UpstreamGroup;
+pub(crate) use resolver::start_resolvers;
 
 use exchange::{Answered, Switched, UpstreamExchange};
 use fault::UpstreamFault;
@@ -129,6 +131,15 @@ impl Upstreams {
     /// The process drains: ends what has no end of its own within `drain`.
     pub(crate) fn drain(&self, now: Stamp, drain: Nanos) {
         self.runs.drain(now, drain);
+    }
+
+    /// Whether there is nothing that has a deadline: neither an exchange nor an idle connection.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let has_idle = |own: &DriverUpstream| {
+            let http2 = own.http2.as_ref();
+            !own.idle.borrow().is_empty() || http2.is_some_and(|http2| !http2.is_empty())
+        };
+        self.running_len() == 0 && !self.by_pool.iter().flatten().any(has_idle)
     }
 
     /// Acts on deadlines.

@@ -8,14 +8,12 @@ use crate::builder::{Draft, KeyedTable};
 use crate::parse::pools::PoolTable;
 use crate::parse::upstreams::{BalanceName, UpstreamTable};
 use crate::typed::{
-    Balance, ClientIdentity, Config, HealthCheck, PoolConfig, PoolRuns, ServerAddress, Upstream,
-    UpstreamServer, UpstreamTls,
+    Balance, ClientIdentity, Config, HealthCheck, PoolConfig, PoolRuns, ServerAddress,
+    UPSTREAM_SERVERS_MAX, Upstream, UpstreamServer, UpstreamTls,
 };
 
 /// Name of the cookie of an upstream with `sticky` that names none.
 const STICKY_COOKIE: &str = "milepost-server";
-/// Each has a state of its own in every process, and a place in the counters.
-const SERVERS_MAX: usize = 256;
 
 impl Check<'_> {
     /// All upstreams, each with a pool of its name.
@@ -122,9 +120,11 @@ impl Check<'_> {
             let hint = "a backup stands in for others: leave out `backup` at one of them at least";
             self.statement(table.table(), "all servers are backups", hint);
         }
-        if servers.len() > SERVERS_MAX {
-            let text = format!("{} servers: more than {SERVERS_MAX}", servers.len());
-            self.statement(&origin, text, "one name may stand for many addresses");
+        if servers.len() > UPSTREAM_SERVERS_MAX {
+            let (len, max) = (servers.len(), UPSTREAM_SERVERS_MAX);
+            let text = format!("{len} servers: more than {max}");
+            let hint = "a group has at most so many addresses, those of names included";
+            self.statement(&origin, text, hint);
         }
         servers
     }

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 
 use telemetry::Nanos;
 
+/// Servers of one group, and addresses that they have together: each has a state of its own in every process.
+pub const UPSTREAM_SERVERS_MAX: usize = 256;
+
 defaults! {
     /// A group of servers that answer the same requests. Its queue is a pool of the same name.
     #[derive(Clone, Debug, PartialEq)]

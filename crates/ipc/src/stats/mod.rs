@@ -29,7 +29,7 @@ pub use file::CounterFile;
 pub(crate) use file::memory;
 pub use rates::SharedRates;
 pub use segment::{CountedServer, Segment, Shape};
-pub use slots::SharedSlots;
+pub use slots::{SharedSlots, SlotTry};
 
 pub use placeable::Placed;
 use segment::Layout;

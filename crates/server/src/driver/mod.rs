@@ -298,11 +298,11 @@ impl Driver {
         self.shared.wake_acceptors();
     }
 
-    /// Looks at deadlines and publishes the gauges, while there are connections.
+    /// Looks at deadlines and publishes the gauges, while there are connections: of clients, or to upstreams.
     async fn tick(self: Rc<Self>) {
         let mut due = Instant::now();
         loop {
-            if self.table.borrow().len() == 0 && self.upstreams.running_len() == 0 {
+            if self.table.borrow().len() == 0 && self.upstreams.is_at_rest() {
                 self.publish_gauges();
                 // A connection that entered the table since the look has left a permit, and ends this wait at once.
                 self.arrival.notified().await;

@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) spoolers: Spoolers,
     pub(crate) openers: BlockingPool,
     pub(crate) writers: BlockingPool,
+    pub(crate) resolvers: BlockingPool,
     /// Open connections of all drivers.
     pub(crate) connections: AtomicUsize,
     /// Their bound was reached, and room has not come back yet.

@@ -104,6 +104,8 @@ pub(crate) struct Pool {
     inbox: OnceLock<Arc<LoopInbox>>,
     /// The servers that run its exchanges in the place of threads.
     upstream: Option<Arc<UpstreamGroup>>,
+    /// Exchanges that have left the queue and wait for a certain server.
+    bound_len: AtomicUsize,
     /// Of a pool without threads: it has begun to serve, and has not ended.
     is_open: AtomicBool,
 }
@@ -178,6 +180,7 @@ impl Pool {
                     PoolKind::Upstream(group) => Some(group),
                     PoolKind::Threads | PoolKind::EventLoop => None,
                 },
+                bound_len: AtomicUsize::new(0),
                 is_open: AtomicBool::new(false),
             })
         });
@@ -570,7 +573,8 @@ impl Pool {
         };
         counters.threads.set(threads as u64);
         counters.idle.set(idle as u64);
-        counters.waiting.set(self.queue.len() as u64);
+        let waiting = self.queue.len() + self.bound_len.load(Ordering::Relaxed);
+        counters.waiting.set(waiting as u64);
         let oldest = self.queue.oldest_wait(now);
         counters.oldest_wait_ns.set(oldest.0);
         counters.threads_min.set(bounds.0 as u64);

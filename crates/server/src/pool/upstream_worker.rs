@@ -4,6 +4,7 @@
 //! connection. Never waits. What an exchange needs of its upstream is in `upstream`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use files::Reply;
 use http::FieldLines;
@@ -28,6 +29,9 @@ pub(crate) struct UpstreamWorker {
     pushed: Vec<Entry<Job>>,
 }
 
+/// A place of an exchange that has left the queue and waits for a certain server; given back when it is dropped.
+pub(crate) struct BoundPlace(Arc<Pool>);
+
 impl UpstreamWorker {
     pub(crate) fn new(pool: &Arc<Pool>) -> Self {
         Self {
@@ -50,6 +54,21 @@ impl UpstreamWorker {
     /// Exchanges that wait.
     pub(crate) fn waiting_len(&self) -> usize {
         self.pool().waiting_len()
+    }
+
+    /// A place for an exchange that is to wait for a certain server. It counts as one that waits, and not as one that runs.
+    /// `None`: as many wait so as may wait in the queue.
+    pub(crate) fn wait_for_bound(&self) -> Option<BoundPlace> {
+        let pool = &self.responder.pool;
+        let len_max = pool.config().queue_len_max;
+        let more = |len: usize| (len < len_max).then_some(len + 1);
+        let len = &pool.bound_len;
+        if (len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)).is_err() {
+            pool.counters.refused.add_from_any();
+            return None;
+        }
+        pool.counters.running.take_from_any();
+        Some(BoundPlace(Arc::clone(pool)))
     }
 
     /// Whether exchanges wait for a log that is to lose no line.
@@ -202,6 +221,13 @@ impl UpstreamWorker {
     fn count_run(&mut self, exchange: &Exchange) {
         let phases = &exchange.record.phases;
         self.ran = Some(phases.replied.since(phases.started));
+    }
+}
+
+impl Drop for BoundPlace {
+    fn drop(&mut self) {
+        self.0.bound_len.fetch_sub(1, Ordering::Relaxed);
+        self.0.counters.running.add_from_any();
     }
 }
 

@@ -31,7 +31,7 @@ use crate::service::Service;
 use crate::slow::Slow;
 use crate::spool::{SpoolDir, Spoolers};
 use crate::traces::{self, SpanThread};
-use crate::upstream::UpstreamGroup;
+use crate::upstream::{UpstreamGroup, start_resolvers};
 use crate::watchdog::Watchdog;
 use ::tls::CurrentTls;
 use config::failure::StartFault;
@@ -119,7 +119,7 @@ impl OpenedParts {
             load: Arc::clone(&load),
             traces: traces.map(SpanThread::queue),
         };
-        let pools = pools(config, handlers, &context, &self.slots)?;
+        let pools = pools(config, handlers, &context, &self.slots, &blocking.resolvers)?;
         // Pools hold the load, so that it must not hold them.
         let asked: Vec<_> = pools.iter().map(Arc::downgrade).collect();
         load.ask(move || Pool::workload(&asked));
@@ -151,6 +151,7 @@ impl OpenedParts {
             spoolers: blocking.spoolers,
             openers: blocking.openers,
             writers: blocking.writers,
+            resolvers: blocking.resolvers,
             connections: AtomicUsize::new(0),
             full: AtomicBool::new(false),
             slot,
@@ -182,17 +183,18 @@ fn pools(
     handlers: &[Arc<dyn Handler>],
     context: &PoolContext,
     slots: &Arc<SharedSlots>,
+    resolvers: &BlockingPool,
 ) -> Result<Vec<Arc<Pool>>, StartFault> {
     let mut first_name = 0;
     let mut groups = Vec::new();
     for upstream in &config.upstreams {
         let group = UpstreamGroup::open(upstream, first_name, slots, context.stats.servers)?;
-        for fault in group.resolve() {
-            context.log.error(Level::Warning, &fault);
-        }
         groups.push(group);
         // Their number is checked.
         first_name += upstream.servers.len() as u16;
+    }
+    for text in UpstreamGroup::resolve_all(&groups, resolvers) {
+        context.log.error(Level::Warning, &text);
     }
     let kind_of = |runs: PoolRuns| match runs {
         PoolRuns::Upstream(upstream) => PoolKind::Upstream(Arc::clone(&groups[upstream])),
@@ -208,11 +210,12 @@ fn pools(
     })
 }
 
-/// The blocking pools of the process: their threads do for drivers what may wait for a disk.
+/// The blocking pools of the process: their threads do for drivers what may wait for a disk, or for a name server.
 struct BlockingPools {
     spoolers: Spoolers,
     openers: BlockingPool,
     writers: BlockingPool,
+    resolvers: BlockingPool,
 }
 
 impl BlockingPools {
@@ -221,6 +224,7 @@ impl BlockingPools {
             spoolers: Spoolers::start(config.spool.spoolers, dir)?,
             openers: BlockingPool::start("mp-open", config.file_serving.openers)?,
             writers: BlockingPool::start("mp-write", config.file_serving.writers)?,
+            resolvers: start_resolvers(config)?,
         })
     }
 }

@@ -185,7 +185,7 @@ impl UpstreamExchange<'_> {
             true => {
                 let may_meet_end = self.may_meet_end(body);
                 let mut idle = self.own.idle.borrow_mut();
-                idle.take(&slot.endpoint, may_meet_end)
+                idle.take(&slot.endpoint, began, may_meet_end)
             }
             false => None,
         };
@@ -218,7 +218,7 @@ impl UpstreamExchange<'_> {
         began: Stamp,
     ) -> Result<(UpstreamLink, Vec<u8>), UpstreamFault> {
         let slot = self.slot.as_ref().expect("a try has a slot");
-        let place = http2.take(&slot.endpoint);
+        let place = http2.take(&slot.endpoint, began);
         let facts = &mut self.assignment.exchange.record.upstream;
         // A connection that another exchange has made meanwhile is as good as a new one.
         facts.reused = uses_idle && place.is_some();
@@ -262,6 +262,7 @@ impl UpstreamExchange<'_> {
         }
         let key = placing_key(&self.own.group, &self.assignment.exchange);
         let due = telemetry::now().plus(self.own.queue_timeout);
+        let mut place = None;
         let taken = poll_fn(|context| {
             let now = telemetry::now();
             let waiting = self.own.worker.borrow().waiting_len();
@@ -270,6 +271,13 @@ impl UpstreamExchange<'_> {
                 Err(NoSlot::Nobody) => Poll::Ready(Err(UpstreamFault::NoneLeft)),
                 Err(NoSlot::Busy) if now >= due => Poll::Ready(Err(UpstreamFault::NoneFree)),
                 Err(NoSlot::Busy) => {
+                    // It has left the queue, because slots are free elsewhere. The bound of the queue holds all the same.
+                    if self.tried.is_empty() && place.is_none() {
+                        place = self.own.worker.borrow().wait_for_bound();
+                        if place.is_none() {
+                            return Poll::Ready(Err(UpstreamFault::QueueFull));
+                        }
+                    }
                     self.own.wait_for_slot(context);
                     self.driver.look_again(self.own.pool);
                     Poll::Pending

@@ -36,6 +36,8 @@ pub(crate) enum UpstreamFault {
     NoneLeft,
     /// None had a free slot in time.
     NoneFree,
+    /// As many exchanges wait for the server that it is bound to as may wait.
+    QueueFull,
     /// As many tunnels are open as may be.
     TooManyTunnels,
     /// The client takes success for a change of the protocol, which the upstream has not made.
@@ -55,9 +57,10 @@ impl UpstreamFault {
     pub(super) fn status(self) -> u16 {
         match self {
             UpstreamFault::ConnectTimeout | UpstreamFault::Silent => 504,
-            UpstreamFault::NoneLeft | UpstreamFault::NoneFree | UpstreamFault::TooManyTunnels => {
-                503
-            }
+            UpstreamFault::NoneLeft
+            | UpstreamFault::NoneFree
+            | UpstreamFault::QueueFull
+            | UpstreamFault::TooManyTunnels => 503,
             UpstreamFault::Status(status) => status,
             UpstreamFault::NoUpgrade => 501,
             UpstreamFault::Body | UpstreamFault::Unwanted => 500,
@@ -89,6 +92,7 @@ impl UpstreamFault {
             UpstreamFault::Silent => "the upstream sent nothing for response_timeout",
             UpstreamFault::NoneLeft => "no server of the upstream works",
             UpstreamFault::NoneFree => "waited too long for a slot of the upstream",
+            UpstreamFault::QueueFull => "queue is full",
             UpstreamFault::TooManyTunnels => "as many tunnels are open as may be (tunnels_max)",
             UpstreamFault::NotSwitched => {
                 "the upstream has answered a WebSocket handshake by success without a change of the protocol"
@@ -118,7 +122,9 @@ impl UpstreamFault {
             UpstreamFault::NoUpgrade => "http_upgrade_failed",
             UpstreamFault::Silent => "http_response_timeout",
             UpstreamFault::NoneLeft => "destination_unavailable",
-            UpstreamFault::NoneFree | UpstreamFault::TooManyTunnels => "connection_limit_reached",
+            UpstreamFault::NoneFree | UpstreamFault::QueueFull | UpstreamFault::TooManyTunnels => {
+                "connection_limit_reached"
+            }
             UpstreamFault::Status(_)
             | UpstreamFault::Body
             | UpstreamFault::Unwanted
@@ -141,6 +147,7 @@ impl UpstreamFault {
             UpstreamFault::Status(_)
             | UpstreamFault::NoneLeft
             | UpstreamFault::NoneFree
+            | UpstreamFault::QueueFull
             | UpstreamFault::TooManyTunnels
             | UpstreamFault::NoUpgrade
             | UpstreamFault::Body

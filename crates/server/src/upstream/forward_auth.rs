@@ -254,8 +254,9 @@ impl AuthQuestion<'_> {
     async fn ask(&self, slot: &UpstreamSlot) -> Result<AuthAnswer, UpstreamFault> {
         let endpoint = &slot.endpoint;
         let own = self.own;
+        let now = telemetry::now();
         if let Some(http2) = &own.http2 {
-            if let Some(place) = http2.take(endpoint) {
+            if let Some(place) = http2.take(endpoint, now) {
                 match self.ask_by_stream(place, slot).await {
                     // As below: the connection was about to end.
                     Err(UpstreamFault::Closed | UpstreamFault::GoneAway) => {}
@@ -265,7 +266,7 @@ impl AuthQuestion<'_> {
             let place = http2.connect(endpoint).await?;
             return self.ask_by_stream(place, slot).await;
         }
-        let idle = own.idle.borrow_mut().take(endpoint, true);
+        let idle = own.idle.borrow_mut().take(endpoint, now, true);
         if let Some(connection) = idle {
             match self.ask_over(connection, slot).await {
                 // Too old a connection; a GET may be sent once more.

@@ -4,30 +4,30 @@
 //! `queueing::balancing`, and counts the exchanges that servers have: an `UpstreamSlot` is a place at one of them. What
 //! becomes of an exchange is told to it with the slot.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use config::failure::StartFault;
-use config::typed::{Balance, ServerAddress, Upstream, UpstreamProtocol, UpstreamServer};
+use config::typed::{
+    Balance, ServerAddress, UPSTREAM_SERVERS_MAX, Upstream, UpstreamProtocol, UpstreamServer,
+};
 use ipc::stats::{Placed, SharedSlots};
 use queueing::balancing::{
     Ask, CheckResult, Choice, FailureKind, Group, GroupSettings, LoadReport, MemberSettings,
-    Outcome, RetryBudget, Rule, SlotCounters,
+    Outcome, RetryBudget, Rule,
 };
 use telemetry::counters::{UpstreamResult, UpstreamStats};
 use telemetry::{Nanos, Stamp};
 
 use super::connect::Connector;
+use super::counters::{Counters, MEMBERS_MAX, hash_of};
+use super::resolver::ResolvedServers;
 use crate::exchange::Exchange;
 use crate::sync::{invariant, lock};
 use crate::tunnel::TunnelPlaces;
-
-/// Servers of one group at once, those included that only end what they have: names may stand for many addresses.
-const MEMBERS_MAX: usize = 256;
 
 /// One group of upstreams, as a process knows it.
 pub(crate) struct UpstreamGroup {
@@ -44,6 +44,8 @@ pub(crate) struct UpstreamGroup {
     /// Members have lower numbers.
     members_len: AtomicUsize,
     state: Mutex<GroupState>,
+    /// Where the servers were found last.
+    pub(super) resolved: Mutex<ResolvedServers>,
 }
 
 struct GroupState {
@@ -53,19 +55,6 @@ struct GroupState {
     budget: RetryBudget,
     rng: fastrand::Rng,
 }
-
-/// Exchanges that members have, of all processes of the host.
-struct Counters {
-    slots: Arc<SharedSlots>,
-    /// By member: its column among the slots; `NO_COLUMN` where all are taken by others.
-    columns: Vec<AtomicUsize>,
-    /// By member without a column: what this process has.
-    own: Vec<AtomicU32>,
-    /// The column in which processes say how many of their exchanges wait.
-    waiting: Option<usize>,
-}
-
-const NO_COLUMN: usize = usize::MAX;
 
 /// Where a member is.
 #[derive(Debug)]
@@ -135,6 +124,7 @@ impl UpstreamGroup {
                 budget: RetryBudget::new((settings.retry_budget * 100.0) as u32),
                 rng: fastrand::Rng::new(),
             }),
+            resolved: Mutex::default(),
             connector: Connector::open(settings, counters)?,
             counters,
             settings: settings.clone(),
@@ -145,33 +135,36 @@ impl UpstreamGroup {
         lock(&self.state)
     }
 
-    /// From now on these are the addresses of the servers, by server. Those that are gone get no new exchange.
-    pub(super) fn set_addresses(&self, addresses: &[Vec<EndpointAddress>], now: Stamp) {
-        let endpoints = addresses
-            .iter()
-            .enumerate()
-            .flat_map(|(server, addresses)| {
-                addresses.iter().map(move |at| Endpoint {
-                    server,
-                    at: at.clone(),
-                })
-            });
-        let mut endpoints: Vec<(String, Arc<Endpoint>)> = endpoints
-            .take(MEMBERS_MAX / 2)
-            .map(|endpoint| (endpoint.name(), Arc::new(endpoint)))
-            .collect();
+    /// From now on these are the addresses of the servers, by server. Those that are gone get no new exchange. Gives what
+    /// an operator should know of it.
+    pub(super) fn set_addresses(
+        &self,
+        addresses: &[Vec<EndpointAddress>],
+        now: Stamp,
+    ) -> Vec<String> {
+        let mut state = self.state();
+        let state = &mut *state;
+        // Those that are gone keep their places until they have ended what they have.
+        let members = state.group.members();
+        let busy_len = members
+            .filter(|(index, _)| self.in_flight.in_flight(*index) > 0)
+            .count();
+        let len_max = UPSTREAM_SERVERS_MAX.min(MEMBERS_MAX - busy_len);
+        let mut endpoints = named_endpoints(addresses, len_max);
         let members = endpoints.iter().map(|(name, endpoint)| {
             let server = &self.settings.servers[endpoint.server];
             member_settings(name, server)
         });
         let members = members.collect();
-        let mut state = self.state();
-        let state = &mut *state;
         // A group that is new has no member that would have to begin slowly.
         match state.endpoints.is_empty() {
             true => state.group = Group::new(group_settings(&self.settings), members),
-            false => state.group.set_members(now, members, &self.in_flight),
+            false => state
+                .group
+                .set_members(now, members, &self.in_flight.at(now)),
         }
+        // First, so that those that are new find what is free now.
+        self.forget_gone(&state.group);
         let mut by_member: Vec<Option<Arc<Endpoint>>> = Vec::new();
         for (index, member) in state.group.members() {
             invariant!(
@@ -192,6 +185,41 @@ impl UpstreamGroup {
         }
         self.members_len.store(by_member.len(), Ordering::Relaxed);
         state.endpoints = by_member;
+        let all_len: usize = addresses.iter().map(Vec::len).sum();
+        self.notes_of_members(&state.group, all_len.saturating_sub(len_max))
+    }
+
+    /// Gives up the counts of members that there are no more.
+    fn forget_gone(&self, group: &Group) {
+        let mut is_there = [false; MEMBERS_MAX];
+        for (index, _) in group.members() {
+            is_there[index] = true;
+        }
+        let before = &is_there[..self.members_len.load(Ordering::Relaxed)];
+        for (index, _) in before.iter().enumerate().filter(|(_, is)| !**is) {
+            self.in_flight.forget(index);
+        }
+    }
+
+    /// What is worth a line of the log about the members that there are now.
+    fn notes_of_members(&self, group: &Group, left_out: usize) -> Vec<String> {
+        let name = &self.settings.name;
+        let mut notes = Vec::new();
+        if left_out > 0 {
+            notes.push(format!(
+                "upstream {name}: {left_out} addresses get no requests: a group has at most {UPSTREAM_SERVERS_MAX}"
+            ));
+        }
+        let members = group.members();
+        let alone = members.filter(|(index, _)| self.in_flight.is_alone(*index));
+        let alone_len = alone.count();
+        if alone_len > 0 {
+            let max = SharedSlots::NAMES_MAX;
+            notes.push(format!(
+                "upstream {name}: each process counts the requests of {alone_len} servers alone, so that these may get more than `slots`: processes count those of at most {max} servers together"
+            ));
+        }
+        notes
     }
 
     /// Whether a request has to be known before its server is chosen.
@@ -225,13 +253,13 @@ impl UpstreamGroup {
             sticky: key.sticky.as_deref(),
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
         };
-        match group.choose(&ask, &self.in_flight, rng) {
+        match group.choose(&ask, &self.in_flight.at(now), rng) {
             Choice::Wait => Err(NoSlot::Busy),
             Choice::Nobody => Err(NoSlot::Nobody),
             Choice::Taken(member) => {
                 let endpoint = endpoints.get(member).cloned().flatten();
                 let endpoint = endpoint.expect("each member has an address");
-                let column = self.in_flight.columns[member].load(Ordering::Relaxed);
+                let column = self.in_flight.column(member);
                 let counters = self.counters(&endpoint);
                 match tried.is_empty() {
                     true => budget.note_request(now),
@@ -293,7 +321,7 @@ impl UpstreamGroup {
 
     /// Whether a slot is free.
     pub(super) fn has_free(&self, now: Stamp) -> bool {
-        self.state().group.free_slots(now, &self.in_flight) > 0
+        self.state().group.free_slots(now, &self.in_flight.at(now)) > 0
     }
 
     /// All slots and those that are free, as far as is known without a lock.
@@ -364,61 +392,6 @@ impl GroupState {
             known.is_some_and(|known| Arc::ptr_eq(known, endpoint))
         };
         self.endpoints.iter().position(is_it)
-    }
-}
-
-impl Counters {
-    fn new(group: &str, slots: &Arc<SharedSlots>) -> Self {
-        Self {
-            columns: (0..MEMBERS_MAX)
-                .map(|_| AtomicUsize::new(NO_COLUMN))
-                .collect(),
-            own: (0..MEMBERS_MAX).map(|_| AtomicU32::new(0)).collect(),
-            waiting: slots.column(hash_of(group)),
-            slots: Arc::clone(slots),
-        }
-    }
-
-    /// A member has this name from now on.
-    fn name(&self, member: usize, name: &str) {
-        let column = self.slots.column(hash_of(name));
-        self.columns[member].store(column.unwrap_or(NO_COLUMN), Ordering::Relaxed);
-    }
-
-    fn set_waiting(&self, waiting: usize) {
-        if let Some(column) = self.waiting {
-            let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-            self.slots.set(column, waiting);
-        }
-    }
-
-    fn give_back(&self, member: usize, column: usize) {
-        if column != NO_COLUMN {
-            return self.slots.give_back(column);
-        }
-        let before = self.own[member].fetch_sub(1, Ordering::AcqRel);
-        invariant!(before > 0, "a slot of an upstream is given back twice");
-    }
-}
-
-impl SlotCounters for Counters {
-    fn in_flight(&self, member: usize) -> u32 {
-        match self.columns[member].load(Ordering::Relaxed) {
-            NO_COLUMN => self.own[member].load(Ordering::Relaxed),
-            column => self.slots.count(column),
-        }
-    }
-
-    fn try_take(&self, member: usize, limit: u32) -> bool {
-        let column = self.columns[member].load(Ordering::Relaxed);
-        if column != NO_COLUMN {
-            let waiting = self.waiting;
-            let yields = waiting.is_some_and(|waiting| self.slots.others_have(waiting));
-            return self.slots.try_take(column, limit, yields);
-        }
-        let more = |count: u32| (count < limit).then_some(count + 1);
-        let taken = self.own[member].fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        taken.is_ok()
     }
 }
 
@@ -500,13 +473,25 @@ fn result_of(outcome: Outcome) -> UpstreamResult {
     }
 }
 
-fn mark_of(name: &str) -> String {
-    format!("{:016x}", hash_of(name))
+/// At most so many addresses, with the names of those that have them.
+fn named_endpoints(
+    addresses: &[Vec<EndpointAddress>],
+    len_max: usize,
+) -> Vec<(String, Arc<Endpoint>)> {
+    let by_server = addresses.iter().enumerate();
+    let endpoints = by_server.flat_map(|(server, addresses)| {
+        let of_server = move |at: &EndpointAddress| Endpoint {
+            server,
+            at: at.clone(),
+        };
+        addresses.iter().map(of_server)
+    });
+    let named = endpoints.map(|endpoint| (endpoint.name(), Arc::new(endpoint)));
+    named.take(len_max).collect()
 }
 
-/// The same in all processes of this program, and after a restart.
-fn hash_of(name: &str) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(name)
+fn mark_of(name: &str) -> String {
+    format!("{:016x}", hash_of(name))
 }
 
 /// What the slots of a member are counted under: two groups with the same server do not share its slots.
@@ -548,3 +533,6 @@ fn group_settings(settings: &Upstream) -> GroupSettings {
         check_fall: check.map_or(usual.check_fall, |check| check.fall),
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

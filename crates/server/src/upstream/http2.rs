@@ -22,10 +22,14 @@ use super::connection::UpstreamConnection;
 use super::fault::UpstreamFault;
 use super::group::{Endpoint, UpstreamGroup};
 
-/// Bytes of one response that may come before its client has taken them.
+/// Bytes of one response that may come before its client has taken them. They bound the memory of a connection, together
+/// with the number of its streams.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-/// The same of all responses of a connection: clients that read slowly do not stop the others.
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// The same of all responses of a connection: as large as RFC 9113 section 6.9.1 allows. Where fewer streams than there
+/// are could use it up, that many clients that read slowly would stop all others.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+/// Streams of one connection, whose windows are all within that of the connection.
+const STREAMS_MAX: usize = (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize;
 /// Bytes of one request that wait for the socket.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
@@ -71,8 +75,20 @@ impl Http2Connections {
         })
     }
 
-    /// A place on a connection that is there.
-    pub(super) fn take(&self, endpoint: &Arc<Endpoint>) -> Option<StreamPlace> {
+    /// A place on a connection that is there, and has not been idle for too long.
+    pub(super) fn take(&self, endpoint: &Arc<Endpoint>, now: Stamp) -> Option<StreamPlace> {
+        let timeout = self.group.settings.idle_timeout;
+        let mut servers = self.servers.borrow_mut();
+        let mut known = servers.iter_mut();
+        let server = known.find(|server| Arc::ptr_eq(&server.endpoint, endpoint))?;
+        let is_usable =
+            |one: &Http2Connection| !one.is_idle() || now.since(one.idle_since.get()) < timeout;
+        server.connections.retain(|one| is_usable(one));
+        drop(servers);
+        self.take_place(endpoint)
+    }
+
+    fn take_place(&self, endpoint: &Arc<Endpoint>) -> Option<StreamPlace> {
         let mut servers = self.servers.borrow_mut();
         let server = servers
             .iter_mut()
@@ -96,7 +112,7 @@ impl Http2Connections {
             let made = making.wait_for(Option::is_some).await;
             // The task that makes it ends with its driver alone.
             made.map_or(Err(UpstreamFault::Closed), |made| made.unwrap_or(Ok(())))?;
-            if let Some(place) = self.take(endpoint) {
+            if let Some(place) = self.take_place(endpoint) {
                 return Ok(place);
             }
             // Others have taken all places, or the server takes no streams: it would have said so again.
@@ -150,6 +166,11 @@ impl Http2Connections {
         Ok(())
     }
 
+    /// Whether there is no connection, and none is being made.
+    pub(super) fn is_empty(&self) -> bool {
+        self.servers.borrow().is_empty()
+    }
+
     /// Lets go of connections that have ended, have been idle for too long, or are idle and too many.
     pub(super) fn close_old(&self, now: Stamp) {
         let settings = &self.group.settings;
@@ -157,7 +178,7 @@ impl Http2Connections {
         for server in &mut *servers {
             let mut idle_len = 0;
             server.connections.retain(|one| {
-                let is_idle = one.streams_len.get() == 0;
+                let is_idle = one.is_idle();
                 idle_len += usize::from(is_idle);
                 let is_young = now.since(one.idle_since.get()) < settings.idle_timeout;
                 !one.is_over() && (!is_idle || (is_young && idle_len <= settings.idle_max))
@@ -175,8 +196,12 @@ impl Http2Connection {
         self.is_retired.get() || matches!(send.poll_ready(context), Poll::Ready(Err(_)))
     }
 
+    fn is_idle(&self) -> bool {
+        self.streams_len.get() == 0
+    }
+
     fn has_room(&self) -> bool {
-        self.streams_len.get() < self.send.current_max_send_streams()
+        self.streams_len.get() < self.send.current_max_send_streams().min(STREAMS_MAX)
     }
 }
 
