@@ -99,7 +99,8 @@ of which each shared page counts in parts. WAITING: connections in the accept qu
 that may; for a pool: requests without a thread yet. THREADS: there now, of how few and how
 many. STATE: calm, saturated, or overloaded. EXPIRED: requests refused because they waited too
 long for a thread; REFUSED: because too many waited. BALANCED: connections given to a driver that
-had fewer. STALLED: connections accepted for a driver that was late.
+had fewer. STALLED: connections accepted for a driver that was late. FAILED: requests that a driver
+refused, because they broke the protocol or a limit, and those whose client left before the end.
 LOOP: the event loop of a process. INSIDE: requests in ASGI applications. SOCKETS: open
 WebSocket connections, of how many that may. LAG: how long something ready has waited for the
 loop at most, lately. BUSY: the share of the time in which its thread had a processor. SLOW: steps
