@@ -21,6 +21,7 @@ use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO, environment};
 
 use detect::Framework;
+pub(crate) use detect::meant;
 
 const CONFIG: &str = "milepost.toml";
 const UNIT: &str = "milepost.service";
