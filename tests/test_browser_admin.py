@@ -165,6 +165,7 @@ def test_what_happened_before_the_page_was_opened_is_shown_and_explained(
     assert chromium.result(text_of("past") + ".startsWith('GET /slow')")
     assert "240 requests" in str(chromium.result(text_of("past-span")))
     assert "The history begins" in str(chromium.result(text_of("past-span")))
+    assert chromium.result("/^The last 15 minutes, as of [0-9:]{8}: /.test(" + text_of("past-span") + ")")
     shows(chromium, "document.getElementById('heat').ariaLabel.startsWith('240 requests')")
     shows(chromium, text_of("marks") + ".includes('server started')")
     chromium.result("document.querySelector('[data-span=\"24h\"]').click()")
@@ -191,6 +192,12 @@ def test_names_of_routes_are_text_and_tables_are_sorted(
     assert until(lambda: answers(port))
     chromium.open(f"http://127.0.0.1:{port}/")
     shows(chromium, text_of("sentences") + ".includes('No request ended')")
+    assert chromium.result("[...document.querySelectorAll('#life > div')].every(one => one.hidden)")
+    # What a page shows that has just opened.
+    beginning = "Collecting the first second of data."
+    texts = f"[{text_of('sentences')}, {text_of('more-routes')}]"
+    opened = "sentencesAt = 0, take('status', {...latest, span_s: 0, sentences: []})"
+    assert chromium.result(f"({opened}, {texts})") == [beginning, beginning]
     with server.connect() as client:
         for path, times in (("/a", 3), ("/b", 9), ("/c", 1), (ESCAPED, 5)):
             for _ in range(times):

@@ -256,6 +256,15 @@ def test_a_missing_name_has_hints_from_the_module_alone(folder: Path) -> None:
     assert "did you mean `fact:make_app()`?" in text
 
 
+def test_the_wsgi_module_of_a_project_is_named(folder: Path) -> None:
+    assert "hint: did you mean `shop.wsgi`?" in refused(folder, "serve", "shop")
+    manage = "import os\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 'shop.settings')\n"
+    (folder / "manage.py").write_text(manage)
+    for name in ("manage", "wsgi", "wsgi:application"):
+        assert "hint: did you mean `shop.wsgi`?" in refused(folder, "serve", name)
+    assert "as `mysite.wsgi`" in refused(folder, "serve", "manage.py")
+
+
 def test_hints_name_the_help_of_the_command(folder: Path) -> None:
     for words in (
         ["status", "--watch"],

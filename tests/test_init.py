@@ -19,6 +19,8 @@ def test_what_it_writes_serves_the_application(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done
     text = (tmp_path / "milepost.toml").read_text()
     assert 'app = "app:app"' in text and "# threads =" in text
+    # Under systemd there is no terminal, which the default writes to alone.
+    assert 'access_log = ["-"]' in text.splitlines()
     assert run(tmp_path, "check", "--config", "milepost.toml").returncode == 0
     with Milepost(tmp_path, "--config", "milepost.toml", log=None) as server, server.connect() as client:
         assert client.ask("GET", "/").text.startswith("one ")

@@ -105,6 +105,7 @@ Drivers:
   WAITING    connections waiting to be accepted / maximum
   BALANCED   connections given to a driver that had fewer
   STALLED    connections accepted for a driver that was late
+  FAILED     requests refused for breaking the protocol or a limit, and those whose client left
 Pools:
   THREADS    threads now, and minimum:maximum
   WAITING    requests waiting for a thread

@@ -20,6 +20,7 @@ use rules::{Finding, Judgement};
 
 const OUTCOME: &str = "\
 Without --config, the defaults and the MILEPOST_ variables count. Nothing is changed.
+A finding with the mark `look` may concern this server or other programs of the machine.
 Exit code 0: nothing to change. 1: something is worth a change. 2: the configuration has faults.";
 
 pub(crate) fn command() -> Command {
@@ -68,13 +69,15 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
         true => as_json(&findings),
         false => as_text(&findings),
     });
-    match findings
-        .iter()
-        .any(|one| one.judgement == Judgement::Change)
-    {
+    match has_change(&findings) {
         true => NO,
         false => DONE,
     }
+}
+
+fn has_change(findings: &[Finding]) -> bool {
+    let mut judgements = findings.iter().map(|one| one.judgement);
+    judgements.any(|judgement| judgement == Judgement::Change)
 }
 
 fn as_json(findings: &[Finding]) -> String {
@@ -108,7 +111,7 @@ fn as_text(findings: &[Finding]) -> String {
             text += &format!("    {set}\n");
         }
     }
-    if asked.is_empty() {
+    if !has_change(findings) {
         text += "\nNothing to change.\n";
     }
     text

@@ -1,10 +1,10 @@
-//! `milepost help TOPIC`: the settings of one topic, with all that is known about them.
+//! `milepost help TOPIC`: a setting, or the settings of one topic, with all that is known about them.
 //!
 //! Takes the table of settings and gives text.
 
 use clap::{Arg, ArgMatches, Command};
 use config::nearest;
-use config::options_table::{Setting, SettingGroup, TableKey};
+use config::options_table::{FlagForm, SETTINGS, Setting, SettingGroup, TableKey, setting};
 
 use crate::command::{self, Purpose};
 use crate::message::{self, Message};
@@ -15,21 +15,23 @@ const INDENT: &str = "    ";
 
 pub(crate) fn command() -> Command {
     Command::new("help")
-        .about("Explain the settings of one topic, or a command")
+        .about("Explain a setting, the settings of one topic, or a command")
         .arg(
             Arg::new("topic")
                 .value_name("TOPIC")
-                .help("A topic of settings, or a command"),
+                .help("A topic of settings, a setting, or a command"),
         )
         .after_help(format!("Topics:\n{}", topics()))
 }
 
 /// All topics, two spaces before each line.
 pub(crate) fn topics() -> String {
-    let names: Vec<&str> = SettingGroup::ALL
-        .iter()
-        .map(|group| group.topic())
-        .collect();
+    let name = |group: &SettingGroup| match group.topic() {
+        "proxies" => "proxies (behind a proxy)",
+        "upstreams" => "upstreams (reverse proxy)",
+        topic => topic,
+    };
+    let names: Vec<&str> = SettingGroup::ALL.iter().map(name).collect();
     wrapped(&names.join(", "), "  ")
 }
 
@@ -46,8 +48,13 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     if let Some(found) = all.find_subcommand_mut(word) {
         return shown(&found.render_long_help().to_string());
     }
+    if let Some(found) = setting(&word.replace('-', "_")) {
+        return shown(&entry(found));
+    }
     let commands = all.get_subcommands().map(Command::get_name);
-    let known = commands.chain(SettingGroup::ALL.iter().map(|group| group.topic()));
+    let known = commands
+        .chain(SettingGroup::ALL.iter().map(|group| group.topic()))
+        .chain(SETTINGS.iter().map(|setting| setting.key));
     let hint = match nearest(word, known) {
         Some(near) => format!("did you mean `milepost help {near}`?"),
         None => format!("the topics are\n{}", topics()),
@@ -70,13 +77,15 @@ fn topic(group: SettingGroup) -> String {
 }
 
 fn entry(setting: &Setting) -> String {
+    let (flag, value) = (setting.flag_said(), setting.placeholder());
+    let used = match setting.form() {
+        FlagForm::Argument => flag,
+        // As the next word the value would be the application.
+        FlagForm::Switch => format!("{flag}[={value}]"),
+        FlagForm::Once | FlagForm::Repeated => format!("{flag} {value}"),
+    };
     let mut text = match setting.in_flags() {
-        true => format!(
-            "{} {}  ({})\n",
-            setting.flag_said(),
-            setting.placeholder(),
-            setting.environment()
-        ),
+        true => format!("{used}  ({})\n", setting.environment()),
         // What has several parts has no flag that could be shown.
         false => format!("[[{}]]  (in the configuration file)\n", setting.key),
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::ArgMatches;
 use config::failure::Failure;
 use config::failure::StartFault;
-use config::typed::{Config, PoolConfig, PoolRuns};
+use config::typed::{App, Config, PoolConfig, PoolRuns};
 use config::{Loaded, Sources};
 use ipc::HANDOVER;
 use ipc::payload::Payload;
@@ -24,7 +24,7 @@ use crate::command::VERSION;
 use crate::environment::CertificateFiles;
 use crate::host::{AppFacts, AppHost};
 use crate::message::{self, Message};
-use crate::{COULD_NOT, DONE, acme_client, certificates, environment, process};
+use crate::{COULD_NOT, DONE, acme_client, certificates, environment, init, process};
 
 /// gunicorn's configuration file in the working folder.
 const GUNICORN_FILE: &str = "gunicorn.conf.py";
@@ -105,7 +105,24 @@ pub(crate) fn load_apps(
     let facts: Vec<AppFacts> = (0..config.apps.len())
         .map(|app| facts(app, config))
         .collect();
-    host.load(&config.apps, &facts).map_err(Message::from)
+    let hinted = |failure| Message::from(hinted(failure, &config.apps));
+    host.load(&config.apps, &facts).map_err(hinted)
+}
+
+/// With the module that was probably meant, where the folder holds a project of Django or a package like one.
+fn hinted(failure: Failure, apps: &[App]) -> Failure {
+    let is_its = |app: &&App| failure.message.starts_with(&format!("`{}`: ", app.name()));
+    // A module that raised is the one that was meant, and a name close to the one that was given is better known.
+    let is_known = failure.detail.is_some()
+        || failure
+            .hint
+            .as_ref()
+            .is_some_and(|hint| hint.starts_with("did you mean"));
+    let meant = apps.iter().find(is_its).filter(|_| !is_known);
+    match meant.and_then(|app| init::meant(&app.module, &app.app_dir)) {
+        Some(name) => failure.with_hint(format!("did you mean `{name}`?")),
+        None => failure,
+    }
 }
 
 fn facts(app: usize, config: &Config) -> AppFacts {

@@ -3,11 +3,12 @@
 //! Takes an error and gives a message. Prints nothing.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command, Error};
 use config::nearest;
-use config::options_table::{SETTINGS, Setting, setting};
+use config::options_table::{FlagForm, SETTINGS, Setting, setting};
 
 use crate::command::{Purpose, command};
 use crate::message::Message;
@@ -24,8 +25,14 @@ pub(crate) fn is_answer(error: &Error) -> bool {
 /// All unknown flags at once, with what else is wrong then; for any other wrong use its message. `words` are those of
 /// the command line that is wrong.
 pub(crate) fn messages(error: Error, mut words: Vec<OsString>) -> Vec<Message> {
-    let mut messages = vec![message(&error)];
     let is_for_flag = unknown(&error).is_some_and(|word| word.starts_with('-'));
+    if error.kind() == ErrorKind::UnknownArgument
+        && !is_for_flag
+        && let Some(message) = value_of_switch(&words)
+    {
+        return vec![message];
+    }
+    let mut messages = vec![message(&error)];
     let mut error = error;
     // The parser stops at the first.
     while is_for_flag
@@ -69,6 +76,23 @@ fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
     };
     let place = words.iter().rposition(is_it);
     place.map(|place| words.remove(place)).is_some()
+}
+
+/// `--factory true`: the second word is taken for an application.
+fn value_of_switch(words: &[OsString]) -> Option<Message> {
+    words.windows(2).find_map(|pair| {
+        let (flag, value) = (pair[0].to_str()?, pair[1].to_str()?);
+        let setting = setting(&flag.strip_prefix("--")?.replace('-', "_"))?;
+        if setting.form() != FlagForm::Switch {
+            return None;
+        }
+        let hint = match value {
+            "true" => format!("write `{flag}` or `{flag}=true`"),
+            "false" => format!("write `{flag}=false`"),
+            _ => return None,
+        };
+        Some(Message::new(&format!("`{value}`"), "one argument too many").with_hint(hint))
+    })
 }
 
 /// Flags of other servers that are refused, without a corrected line: it would lack what is unknown.
@@ -125,6 +149,9 @@ fn unknown_command(word: &str) -> Message {
     let command = command(Purpose::Run);
     let names = || command.get_subcommands().map(clap::Command::get_name);
     let hint = match nearest(word, names()) {
+        _ if is_module(word) => {
+            format!("`milepost serve {word}` serves the module `{word}`")
+        }
         Some(near) => format!("did you mean `milepost {near}`?"),
         None if word.contains("://") => format!("to load a server: `milepost bench {word}`"),
         None => format!(
@@ -133,6 +160,15 @@ fn unknown_command(word: &str) -> Message {
         ),
     };
     Message::new(&format!("`{word}`"), "unknown command").with_hint(hint)
+}
+
+/// Whether the working folder holds a module or a package of this name.
+fn is_module(name: &str) -> bool {
+    let is_name =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let path = PathBuf::from(name.replace('.', "/"));
+    name.split('.').all(is_name)
+        && (path.with_extension("py").is_file() || path.join("__init__.py").is_file())
 }
 
 fn unknown_flag(flag: &str, error: &Error) -> Message {

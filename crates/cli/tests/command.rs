@@ -385,6 +385,64 @@ fn explains_topics_and_commands() {
 }
 
 #[test]
+fn explains_a_setting_by_any_of_its_names() {
+    let place = Place::new();
+    let begins = |word: &str, expect: &str| {
+        let said = place.run(&format!("help {word}"));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.data.starts_with(expect), "{said:?}");
+    };
+    begins("threads", "--threads MIN:MAX  (MILEPOST_THREADS)\n");
+    begins("accept-batch", "--accept-batch ");
+    begins("workers", "--processes ");
+    begins("static", "--static ");
+    begins("factory", "--factory[=BOOL]  (MILEPOST_FACTORY)\n");
+    begins("app", "APP  (MILEPOST_APP)\n");
+    begins("redirect", "[[redirect]]  (in the configuration file)\n");
+    let said = place.run("help thread");
+    assert_eq!(
+        said.talk,
+        "milepost: `thread`: unknown topic\nhint: did you mean `milepost help threads`?\n"
+    );
+}
+
+#[test]
+fn says_what_a_boolean_flag_takes() {
+    let place = Place::new();
+    for line in ["serve a:b --factory true", "serve --factory true a:b"] {
+        place.check(
+            line,
+            2,
+            &[
+                "milepost: `true`: one argument too many",
+                "hint: write `--factory` or `--factory=true`",
+            ],
+        );
+    }
+    place.check(
+        "check --reload false a:b",
+        2,
+        &[
+            "milepost: `false`: one argument too many",
+            "hint: write `--reload=false`",
+        ],
+    );
+}
+
+#[test]
+fn names_the_command_for_a_module_of_the_folder() {
+    let place = Place::new().file("shop.py", "");
+    place.check(
+        "shop",
+        2,
+        &[
+            "milepost: `shop`: unknown command",
+            "hint: `milepost serve shop` serves the module `shop`",
+        ],
+    );
+}
+
+#[test]
 fn shows_the_table_in_the_place_of_a_flag_that_was() {
     Place::new().check(
         "serve --redirect /a=/b --static /=pub",

@@ -107,6 +107,9 @@ pub(crate) fn translate(flags: &[FlagText], source: FlagSource) -> Translation {
     translator.app();
     translator.bind();
     translator.jitter();
+    if flags.iter().any(is_uvicorn) {
+        translator.leave_out_threads();
+    }
     translator.finish()
 }
 
@@ -321,6 +324,19 @@ impl Translator {
         }
     }
 
+    /// gunicorn's uvicorn workers ignore `--threads`, and an event loop here has none.
+    fn leave_out_threads(&mut self) {
+        let (threads, others) = std::mem::take(&mut self.made.flags)
+            .into_iter()
+            .partition(|flag| flag.key == "threads" && !flag.is_proposed);
+        self.made.flags = others;
+        let threads: Vec<PlacedFlag> = threads;
+        if let Some(flag) = threads.first() {
+            let why = "an ASGI application runs on one event loop in each process";
+            self.leave_out(why, flag.origin.name());
+        }
+    }
+
     fn texts(&self, key: &'static str) -> impl Iterator<Item = &str> {
         let flags = self.made.flags.iter().filter(move |flag| flag.key == key);
         flags.map(|flag| flag.text.as_str())
@@ -381,6 +397,12 @@ impl Translator {
             }
         }
     }
+}
+
+/// gunicorn's workers for ASGI applications.
+fn is_uvicorn(flag: &FlagText) -> bool {
+    let is_class = ["worker_class", "-k"].contains(&flag.key);
+    is_class && (flag.text == "asgi" || flag.text.contains("uvicorn"))
 }
 
 /// gunicorn's atoms and the fields in their place. Milliseconds and microseconds have none: our times are seconds.
@@ -486,6 +508,37 @@ mod tests {
                 "note `--timeout 30` is `request_timeout`: the client gets 504 after this time, and the process continues",
                 "note `--worker-class` has no effect: Milepost has one kind of worker, with threads",
                 "note `--worker-tmp-dir` has no effect: Milepost has nothing of the kind",
+            ],
+        );
+    }
+
+    #[test]
+    fn leaves_out_threads_of_an_asgi_application() {
+        let class = "uvicorn.workers.UvicornWorker";
+        for name in ["worker_class", "-k"] {
+            let flag = if name == "-k" { "-k" } else { "--worker-class" };
+            check(
+                &[
+                    ("app", "a:b"),
+                    (name, class),
+                    ("threads", "4"),
+                    ("workers", "2"),
+                ],
+                &[
+                    "app a:b",
+                    "processes 2",
+                    &format!(
+                        "note `{flag}` has no effect: Milepost finds out by itself whether the application is ASGI"
+                    ),
+                    "note `--threads` has no effect: an ASGI application runs on one event loop in each process",
+                ],
+            );
+        }
+        check(
+            &[("-k", "gthread"), ("threads", "4")],
+            &[
+                "threads 4",
+                "note `-k` has no effect: Milepost has one kind of worker, with threads",
             ],
         );
     }

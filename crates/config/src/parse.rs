@@ -55,6 +55,11 @@ fn hinted<T>(hint: impl Into<String>) -> Result<T, Hint> {
 pub(crate) fn app(text: &str) -> Result<Option<AppName>, Hint> {
     let (module, attribute) = text.split_once(':').unwrap_or((text, ""));
     // A path is what uWSGI and Flask take: its module can be named.
+    if module.rsplit('/').next() == Some("manage.py") {
+        return hinted(
+            "`manage.py` is no application: name the project's `wsgi` module, as `mysite.wsgi`",
+        );
+    }
     if module.contains('/') || module.ends_with(".py") {
         let name = module.trim_end_matches(".py").trim_start_matches("./");
         let name = name.replace('/', ".");

@@ -53,8 +53,10 @@ pub struct Group {
     pub len: u64,
     /// Those of them that ran on an event loop.
     pub loop_len: u64,
-    /// Bytes of their bodies.
+    /// Bytes of their bodies, of those whose lines say so.
     pub body_bytes: u64,
+    /// How many lines say so.
+    pub body_len: u64,
     /// By class of status: 2 is 2xx, 0 is "no reply".
     pub classes: [u64; 10],
     /// Those of which the log says that they did not end well.
@@ -426,6 +428,7 @@ impl Group {
         self.len += 1;
         self.loop_len += u64::from(line.is_of_loop());
         self.body_bytes = self.body_bytes.wrapping_add(line.body_bytes.unwrap_or(0));
+        self.body_len += u64::from(line.body_bytes.is_some());
         self.classes[status_class(line.status)] += 1;
         self.incomplete_len += u64::from(is_incomplete(line));
         for (spread, span) in self.phases.iter_mut().zip(phases_of(&line.spans)) {

@@ -141,7 +141,7 @@ fn failures(minute: &Activity) -> Option<String> {
     ))
 }
 
-/// `Requests wait for a thread: 38 % of their time. All 4 threads of pool default are at work, and 12 requests wait.`
+/// `Requests spent 38 % of their time waiting for a thread. All threads of pool default are at work.`
 fn waiting(sample: &LiveSample, minute: &Activity) -> Option<String> {
     let part = part_of_total(minute, minute.phases.queue.sum_ns)?;
     if part < SHARE_MIN || minute.phases.queue.mean_secs() < WAIT_SECS_MIN {
@@ -153,15 +153,9 @@ fn waiting(sample: &LiveSample, minute: &Activity) -> Option<String> {
         .filter(|(_, pool)| pool.waiting > 0)
         .max_by_key(|(_, pool)| pool.waiting);
     let now = match fullest {
+        // Without the numbers of this moment: the sentence is shown for longer than they hold.
         Some((name, pool)) if pool.threads > 0 && pool.idle == 0 => {
-            let (threads, waiting) = (
-                counted(pool.threads, "thread"),
-                counted(pool.waiting, "request"),
-            );
-            let verb = if pool.waiting == 1 { "waits" } else { "wait" };
-            format!(
-                " Pool `{name}` has {threads}, all at work, and {waiting} {verb} for one at this moment."
-            )
+            format!(" All threads of pool `{name}` are at work.")
         }
         _ => String::new(),
     };
@@ -364,8 +358,7 @@ mod tests {
             pools: vec![pool("slow", 12, 0), pool("default", 0, 2)],
             ..LiveSample::default()
         };
-        let now =
-            " Pool `slow` has 4 threads, all at work, and 12 requests wait for one at this moment.";
+        let now = " All threads of pool `slow` are at work.";
         check(&sample, &busy, &[&(part.to_owned() + now)]);
         // Less than a tenth, or shorter than a millisecond, is no trouble.
         busy.phases.queue = spread(100, 3);

@@ -14,6 +14,7 @@ const PHASES = {
   cpu: ["", "part of run: processor time"],
 };
 const MARKS = { start: ["c7", "server started"], reload: ["c2", "reload"], upgrade: ["c1", "upgrade"], crash: ["c8", "process crashed"], recycling: ["c3", "process recycled"] };
+const BEGINNING = "Collecting the first second of data.";
 const PRESSURES = ["calm", "saturated", "overloaded"];
 
 let bounds = [];
@@ -86,7 +87,7 @@ function show(now) {
   state(now.doing, now.doing === "serving" ? "good" : "doubtful");
   const facts = [`version ${now.version}`, now.python, `up for ${age(shownAge)}`, `configuration ${now.generation}`];
   $("facts").textContent = facts.filter(Boolean).join(" · ");
-  showSentences(now.sentences);
+  showSentences(now.span_s ? now.sentences : [BEGINNING]);
   showCards(now);
   showLife(now);
   showPools(now);
@@ -106,13 +107,13 @@ function state(text, className) {
 }
 
 // Screen readers say each change: not each second.
-function showSentences(sentences) {
+function showSentences(texts) {
   const before = $("sentences").children;
-  const texts = sentences.length ? sentences : ["Measuring begins."];
   if (before.length && sentencesAt && performance.now() - sentencesAt < 5000) return;
   const isSame = before.length === texts.length && texts.every((text, at) => before[at].textContent === text.replaceAll("`", ""));
   if (isSame) return;
-  sentencesAt = sentences.length ? performance.now() : 0;
+  // The first sentences take the place of this one at once.
+  sentencesAt = texts[0] === BEGINNING ? 0 : performance.now();
   $("sentences").replaceChildren(...texts.map((text) => element("p", "remark note", ...withCode(text))));
 }
 
@@ -143,9 +144,10 @@ function showLife(now) {
   const all = parts.reduce((sum, phase) => sum + phase.mean, 0);
   parts.forEach((phase, at) => {
     const bar = $("life").children[at] || $("life").appendChild(element("div", PHASES[phase.name][0], element("b", "", phase.name), element("span")));
-    const share = all ? phase.mean / all : 0.25;
+    const share = all ? phase.mean / all : 0;
+    bar.hidden = !all;
     bar.style.flexGrow = String(share);
-    bar.lastChild.textContent = share > 0.08 && all ? `${duration(phase.mean)} · ${(100 * share).toFixed(0)} %` : "";
+    bar.lastChild.textContent = share > 0.08 ? `${duration(phase.mean)} · ${(100 * share).toFixed(0)} %` : "";
   });
   fill($("phases"), now.phases.map((phase) => {
     const [colour, what] = PHASES[phase.name];
@@ -221,7 +223,7 @@ function showRoutes(now) {
     number(duration(route.p50)), number(duration(route.p99)), warning(route.failed),
   ]));
   const more = now.routes_len - now.routes.length;
-  $("more-routes").textContent = !now.routes_len ? "No request has ended in the last minute."
+  $("more-routes").textContent = !now.span_s ? BEGINNING : !now.routes_len ? "No request has ended in the last minute."
     : more > 0 ? `${count(more)} other routes took less time.` : "";
 }
 
@@ -488,7 +490,7 @@ async function showPast() {
     const requests = past.minutes.reduce((sum, minute) => sum + (minute.requests || 0), 0);
     const since = covered < past.span_s ? ` The history begins ${age(covered)} ago.` : "";
     const figures = `${count(requests)} requests, by method and path, where numbers in paths are replaced by *.`;
-    $("past-span").textContent = `The last ${SPAN_NAMES[span]}: ${figures}${since}`;
+    $("past-span").textContent = `The last ${SPAN_NAMES[span]}, as of ${clock(past.now)}: ${figures}${since}`;
     fill($("past"), past.paths.map((one) => [
       one.path || "(others)", number(count(one.requests)), number(duration(one.sum)), number(duration(one.mean)),
       number(duration(one.queue)), number(duration(one.max)),

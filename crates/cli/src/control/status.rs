@@ -84,7 +84,10 @@ fn facts(status: &Status) -> String {
     if !status.certificates.is_empty() {
         fact("", handshakes(&status.handshakes));
     }
-    fact("totals", totals(&status.totals));
+    fact(
+        "totals",
+        totals(&status.totals, server_errors(&status.counters)),
+    );
     if let Some(text) = host(&status.host) {
         fact("host", text);
     }
@@ -114,12 +117,19 @@ fn listens(address: &AddressStatus) -> String {
     format!("{} ({sockets}, backlog {backlog}{waiting})", address.url)
 }
 
-fn totals(totals: &Totals) -> String {
+/// Responses with 5xx, of all routes; `None`: the supervisor does not count them.
+fn server_errors(counters: &serde_json::Value) -> Option<u64> {
+    let routes = counters["routes"].as_array()?.iter();
+    Some(routes.filter_map(|route| route["5xx"].as_u64()).sum())
+}
+
+fn totals(totals: &Totals, server_errors: Option<u64>) -> String {
     let mut parts = vec![
         plural(totals.received, "request", "requests"),
         plural(totals.accepted, "connection", "connections"),
-        plural(totals.errors, "error", "errors"),
+        format!("{} refused or broken off", thousands(totals.errors)),
     ];
+    parts.extend(server_errors.map(|len| format!("{} answered with 5xx", thousands(len))));
     // What should not be, and what most never have, is said when it is there.
     for (value, one, many) in [
         (totals.incomplete, "incomplete reply", "incomplete replies"),
@@ -278,7 +288,7 @@ fn drivers(processes: &[ProcessStatus]) -> Table {
         .numbers("WAITING", all().map(|(_, one)| queue(one)))
         .numbers("BALANCED", numbers(|one| one.balanced_out))
         .numbers("STALLED", numbers(|one| one.stall_takeovers))
-        .numbers("ERRORS", numbers(|one| one.errors));
+        .numbers("FAILED", numbers(|one| one.errors));
     table
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Finding {
     pub(super) found: String,
     /// Empty where all is well.
     pub(super) why: String,
-    /// The command or the setting.
+    /// The command or the setting; of something to look at, the command that shows more.
     pub(super) set: Option<String>,
 }
 
@@ -45,6 +45,8 @@ pub(super) enum Judgement {
     Good,
     /// It costs something.
     Change,
+    /// It may concern this server or another program.
+    Look,
     /// The machine does not say.
     Unknown,
 }
@@ -54,6 +56,7 @@ impl Judgement {
         match self {
             Judgement::Good => "ok",
             Judgement::Change => "change",
+            Judgement::Look => "look",
             Judgement::Unknown => "unknown",
         }
     }
@@ -83,6 +86,13 @@ impl Finding {
             why: why.into(),
             set: Some(set.into()),
             ..self
+        }
+    }
+
+    fn look(self, why: impl Into<String>, command: impl Into<String>) -> Self {
+        Self {
+            judgement: Judgement::Look,
+            ..self.change(why, command)
         }
     }
 }
@@ -135,7 +145,7 @@ fn listen_drops(host: &HostFacts) -> Finding {
     let good = Finding::good(NAME, format!("{} since start-up", thousands(drops)));
     match drops {
         0 => good,
-        _ => good.change(
+        _ => good.look(
             "listening sockets of this machine have dropped connections, of this server or of others; those clients \
              waited a second or longer",
             "nstat -z TcpExtListenDrops    # run it twice: does the number grow?",

@@ -43,6 +43,22 @@ pub(super) fn application(folder: &Path) -> Option<(String, Framework)> {
     found.map(|app| (app, Framework::Other))
 }
 
+/// What was probably meant by the name of a module that holds no application: the `wsgi` module of the package, or of
+/// the Django project in the folder.
+pub(crate) fn meant(module: &str, folder: &Path) -> Option<String> {
+    let is_package = !module.contains('.') && folder.join(module).join("wsgi.py").is_file();
+    if is_package {
+        return Some(format!("{module}.wsgi"));
+    }
+    match application(folder)? {
+        (app, Framework::Django) => {
+            let name = app.strip_suffix(":application").unwrap_or(&app);
+            (name != module).then(|| name.to_owned())
+        }
+        (_, Framework::Other) => None,
+    }
+}
+
 /// The application of a Django project, by the settings that its `manage.py` names.
 fn django(manage: &str) -> Option<String> {
     let (_, rest) = manage.split_once("DJANGO_SETTINGS_MODULE")?;
@@ -120,6 +136,29 @@ mod tests {
         app.py: application == 4 | none
         tools.py: app = 1 | none
     "#;
+
+    #[test]
+    fn names_the_module_that_was_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |module: &str, expect: Option<&str>| {
+            assert_eq!(meant(module, folder.path()).as_deref(), expect, "{module}");
+        };
+        check("mysite", None);
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("mysite/wsgi.py", "application = 1\n");
+        check("mysite", Some("mysite.wsgi"));
+        check("wsgi", None);
+        let manage = "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'mysite.settings')\n";
+        write("manage.py", manage);
+        for module in ["wsgi", "manage", "mysite.wsg", "mysite"] {
+            check(module, Some("mysite.wsgi"));
+        }
+        check("mysite.wsgi", None);
+    }
 
     #[test]
     fn finds_what_a_folder_holds() {

@@ -21,6 +21,7 @@ use crate::message::{self, Message};
 use crate::{COULD_NOT, DONE, NO, environment};
 
 use detect::Framework;
+pub(crate) use detect::meant;
 
 const CONFIG: &str = "milepost.toml";
 const UNIT: &str = "milepost.service";
@@ -125,11 +126,16 @@ fn new_file(path: &Path, text: &str) -> Result<(), Message> {
 fn configuration(app: &str, framework: Framework) -> String {
     let mut text = format!("{HEAD}\napp = \"{app}\"\n\n");
     let daily = |setting: &&Setting| {
-        let is_written = ["app", "config", "bind", "static"].contains(&setting.key);
+        let is_written = ["app", "config", "bind", "static", "access_log"].contains(&setting.key);
         setting.is_daily && !is_written
     };
     text.push_str("# Addresses: HOST:PORT, :PORT, unix:PATH or systemd\n");
     text.push_str("bind = [\"127.0.0.1:8000\"]\n");
+    // Its default writes to a terminal alone, which a service has not.
+    text.push_str(
+        "\n# The access log: standard output, under systemd the journal; a file, or off\n",
+    );
+    text.push_str("access_log = [\"-\"]\n");
     for setting in SETTINGS.iter().filter(daily) {
         text.push_str(&format!(
             "\n# {}\n# {} = {}\n",
@@ -226,6 +232,13 @@ mod tests {
         check("/srv/my shop", "\"/srv/my shop\"");
         check("/srv/100%$", "/srv/100%%$$");
         check("/srv/a\"b", "\"/srv/a\\\"b\"");
+    }
+
+    #[test]
+    fn a_service_has_an_access_log() {
+        let text = configuration("shop:app", Framework::Other);
+        let lines = text.lines().filter(|line| line.contains("access_log"));
+        assert_eq!(lines.collect::<Vec<_>>(), ["access_log = [\"-\"]"]);
     }
 
     #[test]

@@ -427,7 +427,7 @@ impl Comparison<'_> {
                 "QUEUE",
                 "BALANCED/S",
                 "STALLED/S",
-                "ERRORS/S",
+                "FAILED/S",
             ],
             sorted_by: 2,
             rows: rows.collect(),

@@ -183,6 +183,9 @@ impl LogReader {
             _ => {}
         }
         let numbers = self.routes.numbers(line);
+        if line.form == LineForm::History {
+            self.recorder.has_rounded();
+        }
         // The times of a request that was refused are those of its refusal.
         let spans = match handling {
             Handling::Ran => spans,

@@ -91,6 +91,9 @@ fn parse(text: &str) -> Result<BindName, Hint> {
     if let Ok(port) = text.parse() {
         return Ok(BindName::Ip(Ipv4Addr::LOCALHOST.into(), port));
     }
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return hinted("a port is a number from 1 to 65535");
+    }
     // As gunicorn has it.
     if let Ok(ip) = text.parse::<Ipv4Addr>() {
         return Ok(BindName::Ip(ip.into(), PORT));
@@ -259,6 +262,7 @@ mod tests {
     fn refuses_the_rest_with_a_hint_where_there_is_one() {
         check("", "bad add a port");
         check("localhost", "bad add a port");
+        check("99999", "bad a port is a number from 1 to 65535");
         check("::1", "bad IPv6 addresses stand in brackets");
         check("::1:8000", "bad IPv6 addresses stand in brackets");
         check(

@@ -113,6 +113,7 @@ fn values_of_the_wrong_shape() {
 fn values_out_of_their_kind() {
     said! { r"
     --app=shop.py => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `shop.py` > name the module, not its file: `shop`
+    --app=manage.py => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `manage.py` > `manage.py` is no application: name the project's `wsgi` module, as `mysite.wsgi`
     --app=./shop/wsgi.py:application => expected MODULE:ATTRIBUTE (as `shop.wsgi:app`), found `./shop/wsgi.py:application` > name the module, not its file: `shop.wsgi:application`
     " }
     said! { r"

@@ -88,7 +88,7 @@ fn group(group: &Group) -> Value {
     let phases = phases.chain([(&"cpu", &group.cpu)]);
     json!({
         "requests": group.len,
-        "body_bytes": group.body_bytes,
+        "body_bytes": (group.body_len > 0).then_some(group.body_bytes),
         "not_complete": group.incomplete_len,
         "classes": object(class_counts(group)),
         "seconds": object(phases.map(|(name, spread)| (*name, distribution(spread)))),

@@ -148,11 +148,12 @@ fn slowest(tally: &Tally, page: &mut Page) {
 }
 
 fn foot(tally: &Tally, page: &mut Page) {
-    page.html("<footer>").paragraph(&format!(
-        "Statuses: {}. Bodies: {}.",
-        shares(tally.all()),
-        bytes(tally.all().body_bytes as f64)
-    ));
+    let all = tally.all();
+    let mut text = format!("Statuses: {}.", shares(all));
+    if all.body_len > 0 {
+        text += &format!(" Bodies: {}.", bytes(all.body_bytes as f64));
+    }
+    page.html("<footer>").paragraph(&text);
     if tally.endings().1 > 0 {
         page.paragraph(&format!("Incomplete: {}.", endings(tally)));
     }

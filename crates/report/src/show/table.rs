@@ -183,7 +183,10 @@ fn head(tally: &Tally) -> String {
 fn facts(tally: &Tally, out: &mut String) {
     let all = tally.all();
     let _ = writeln!(out, "statuses      {}", shares(all));
-    let _ = writeln!(out, "bodies        {}", bytes(all.body_bytes as f64));
+    // A server's live record does not say how long bodies were.
+    if all.body_len > 0 {
+        let _ = writeln!(out, "bodies        {}", bytes(all.body_bytes as f64));
+    }
     let _ = writeln!(out, "incomplete    {}", endings(tally));
     let _ = writeln!(out, "formats       {}", forms(tally));
 }

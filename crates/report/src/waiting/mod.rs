@@ -26,8 +26,10 @@ const ROUTES_LEN_MAX: usize = 500;
 const HOLDERS_LEN_MAX: usize = 4;
 /// Waits of one sentence.
 const SENTENCE_LEN_MAX: usize = 8;
-/// Waits of one sentence that has ids: nobody reads more of those.
-const SENTENCE_IDS_MAX: usize = 3;
+/// Characters of a name in it.
+const NAME_CHARS_MAX: usize = 60;
+/// The part of a wait that one worker's runs must be.
+const EXPLAINED_MIN: f64 = 0.9;
 
 /// What requests waited for.
 #[derive(Clone, Debug, Default)]
@@ -166,61 +168,82 @@ impl Waiting {
         }
     }
 
-    /// Which run each of the longest waits was, where one run was in progress for at least half of it and freed
-    /// the worker, or blocked the event loop: `the queue time of /4, /5 is the run time of /2, /3`.
+    /// Which runs the longest waits were, where each of them was the runs of one worker and its target names each request:
+    /// `the queue time of /4, /5 is the run time of /2, /3`. In all other logs the table says more.
     pub fn sentence(&self) -> Option<String> {
-        let mut pairs: Vec<(&Wait, &Request)> = Vec::new();
-        for wait in &self.longest {
-            let is_cause = |holder: &&Holder| holder.freed_worker || holder.blocked_loop;
-            let holder = wait.holders.iter().find(is_cause);
-            if let Some(holder) = holder
-                && holder.overlap.0 >= wait.queue.0 / 2
-            {
-                pairs.push((wait, &holder.request));
-            }
+        let longest = &self.longest[..self.longest.len().min(SENTENCE_LEN_MAX)];
+        let pair = |wait| Some((wait, &self.explaining(wait)?.request));
+        let mut pairs: Vec<(&Wait, &Request)> = longest.iter().map(pair).collect::<Option<_>>()?;
+        if !are_named(&pairs) {
+            return None;
         }
         // First the longest are chosen, then they are told in the order in which they came.
-        pairs.truncate(SENTENCE_LEN_MAX);
-        if !targets_differ(&pairs) {
-            pairs.truncate(SENTENCE_IDS_MAX);
-        }
         pairs.sort_by_key(|(wait, _)| wait.queued_ns);
-        let names = names(&pairs)?;
-        let list = |side: fn(&(String, String)) -> &str| {
-            let names: Vec<_> = names.iter().map(side).collect();
-            names.join(", ")
-        };
-        let (waits, runs) = (list(|pair| &pair.0), list(|pair| &pair.1));
+        let name = |request: &Request| present::harmless(&request.target, NAME_CHARS_MAX);
+        let waits: Vec<String> = pairs.iter().map(|(wait, _)| name(&wait.request)).collect();
+        let mut runs: Vec<String> = pairs.iter().map(|(_, run)| name(run)).collect();
+        runs.dedup();
         Some(format!(
-            "the queue time of {waits} is the run time of {runs}"
+            "the queue time of {} is the run time of {}",
+            waits.join(", "),
+            runs.join(", ")
         ))
+    }
+
+    /// The run that a wait was: it freed the worker, or blocked the event loop. A run that waited itself counts together
+    /// with the one that freed the same worker for it.
+    fn explaining<'w>(&self, wait: &'w Wait) -> Option<&'w Holder> {
+        let first = cause(wait)?;
+        let holder_of = |request: &Request| {
+            let mut holders = wait.holders.iter();
+            holders.find(|holder| holder.request == *request)
+        };
+        let (mut explained_ns, mut last) = (first.overlap.0, first);
+        for _ in 0..HOLDERS_LEN_MAX {
+            let mut waits = self.longest.iter();
+            let before = waits
+                .find(|one| one.request == last.request)
+                .and_then(cause)
+                .and_then(|before| holder_of(&before.request));
+            let Some(before) = before else {
+                break;
+            };
+            explained_ns = explained_ns.saturating_add(before.overlap.0);
+            last = before;
+        }
+        let is_most = first.overlap.0 >= wait.queue.0 / 2;
+        (is_most && explained_ns as f64 >= EXPLAINED_MIN * wait.queue.0 as f64).then_some(first)
     }
 }
 
-/// Whether their targets tell all these requests apart.
-fn targets_differ(pairs: &[(&Wait, &Request)]) -> bool {
-    let mut known: HashMap<&[u8], &[u8]> = HashMap::new();
-    pairs
-        .iter()
-        .flat_map(|(wait, run)| [&wait.request, *run])
-        .all(|request| *known.entry(&request.target).or_insert(&request.id) == request.id)
+/// The run whose end ended a wait.
+fn cause(wait: &Wait) -> Option<&Holder> {
+    let is_cause = |holder: &&Holder| holder.freed_worker || holder.blocked_loop;
+    wait.holders.iter().find(is_cause)
 }
 
-/// Targets, where they tell all these requests apart; else ids.
-fn names(pairs: &[(&Wait, &Request)]) -> Option<Vec<(String, String)>> {
-    pairs.first()?;
-    let are_distinct = targets_differ(pairs);
-    let name = |request: &Request| {
-        let text = match are_distinct {
-            true => &request.target,
-            false => &request.id,
-        };
-        present::harmless(text, 60)
+/// Whether targets tell all these requests apart. One run may have held up all of the others.
+fn are_named(pairs: &[(&Wait, &Request)]) -> bool {
+    let Some((_, first)) = pairs.first() else {
+        return false;
     };
-    let named = pairs
+    let is_one_run = !first.id.is_empty() && pairs.iter().all(|(_, run)| run == first);
+    let runs_len = if is_one_run { 1 } else { pairs.len() };
+    let waits: HashMap<&[u8], &Request> = pairs
         .iter()
-        .map(|(wait, run)| (name(&wait.request), name(run)));
-    Some(named.collect())
+        .map(|(wait, _)| (&wait.request.target[..], &wait.request))
+        .collect();
+    let runs: HashMap<&[u8], &Request> = pairs
+        .iter()
+        .map(|(_, run)| (&run.target[..], *run))
+        .collect();
+    // A run may be one of the requests that waited.
+    let is_same = |(target, run): (&&[u8], &&Request)| {
+        waits
+            .get(target)
+            .is_none_or(|wait| wait == run && !run.id.is_empty())
+    };
+    waits.len() == pairs.len() && runs.len() == runs_len && runs.iter().all(is_same)
 }
 
 /// Takes lines.

@@ -241,6 +241,7 @@ pub struct Recorder {
     /// Of each kept one; empty as long as none ran on an event loop.
     steps: Vec<KeptSteps>,
     loop_pools: LoopPools,
+    has_rounded: bool,
 }
 
 /// Which pools are on an event loop, a bit for each.
@@ -257,6 +258,11 @@ impl Recorder {
     /// Another input begins: its times need not go on where the last one's ended.
     pub fn begin(&mut self) {
         self.inputs.push(self.kept.len());
+    }
+
+    /// Durations are rounded to a share of themselves: those of a server's live record.
+    pub fn has_rounded(&mut self) {
+        self.has_rounded = true;
     }
 
     /// Takes one more.
@@ -340,6 +346,7 @@ impl Recorder {
             steps: self.steps,
             loop_pools: self.loop_pools,
             is_by_second: !self.has_fractions,
+            has_rounded: self.has_rounded,
             refused: self.refused,
             has_lock: self.has_lock,
             threads: self.threads,
@@ -355,6 +362,8 @@ pub struct Recording {
     pub(crate) steps: Vec<KeptSteps>,
     loop_pools: LoopPools,
     is_by_second: bool,
+    /// Durations are rounded to a share of themselves.
+    has_rounded: bool,
     refused: u64,
     /// A request has waited for an interpreter, be it for a microsecond.
     has_lock: bool,
@@ -565,12 +574,22 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn recording(all: &[Seen]) -> Recording {
+        recorder(all).finish()
+    }
+
+    pub(crate) fn rounded_recording(all: &[Seen]) -> Recording {
+        let mut recorder = recorder(all);
+        recorder.has_rounded();
+        recorder.finish()
+    }
+
+    fn recorder(all: &[Seen]) -> Recorder {
         let mut recorder = Recorder::default();
         recorder.begin();
         for one in all {
             recorder.push(one).unwrap();
         }
-        recorder.finish()
+        recorder
     }
 
     #[test]

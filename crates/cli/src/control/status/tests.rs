@@ -107,6 +107,13 @@ fn addresses() -> Vec<AddressStatus> {
     ]
 }
 
+fn counters() -> serde_json::Value {
+    serde_json::json!({
+        "drivers": [{"driver": 0, "accepted": 5}],
+        "routes": [{"route": "app", "5xx": 3}, {"route": "none", "5xx": 1}],
+    })
+}
+
 fn status() -> Status {
     let dead = ProcessStatus {
         slot: 1,
@@ -161,7 +168,7 @@ fn status() -> Status {
             refused: 1,
             mean_cpu_seconds: 0.000_214,
         },
-        counters: serde_json::json!({"drivers": [{"driver": 0, "accepted": 5}]}),
+        counters: counters(),
         steering: Some(
             "by hash; steering by processor would not help here: the loopback has one queue and the \
              drivers are not pinned"
@@ -199,8 +206,8 @@ milepost 0.1.0, process 4242, up 2h 2m, reloading
             fault: `shop.key`: there is no private key in PEM in the file
             12,345 full handshakes, 67,890 resumed, 3 failed, 1 refused, 0.21 ms
             of processor time each
-  totals    98,765,432 requests, 1,234,567 connections, 1 error, 6 balanced, 1
-            crash
+  totals    98,765,432 requests, 1,234,567 connections, 1 refused or broken off,
+            4 answered with 5xx, 6 balanced, 1 crash
   steering  by hash; steering by processor would not help here: the loopback has
             one queue and the drivers are not pinned
   fault     `shop:app`: the module raised (2m 5s ago)
@@ -216,7 +223,7 @@ PROCESS  STATE      PID    AGE  REQUESTS  RESIDENT       PSS  RESTARTS
 8.0      ready     4711  3d 4h   197,530  84.0 MiB  39.6 MiB         0
 8.1      waiting      -     0s         0         -         -         4
 
-DRIVER  ACCEPTED  REQUESTS  OPEN  WAITING  BALANCED  STALLED  ERRORS
+DRIVER  ACCEPTED  REQUESTS  OPEN  WAITING  BALANCED  STALLED  FAILED
 7.0.0      1,234    98,765   120   2/4096         3        0       1
 7.0.1     12,340   987,650   120   2/4096         3        0      10
 8.0.0      1,234    98,765   120   2/4096         3        0       1
@@ -319,7 +326,7 @@ fn stays_within_eighty_columns_when_numbers_are_large() {
 fn shows_a_server_that_has_nothing_to_tell() {
     let expect = "\
 milepost 0.1.0, process 7, up 0s
-  totals    0 requests, 0 connections, 0 errors
+  totals    0 requests, 0 connections, 0 refused or broken off
 ";
     let status = Status {
         pid: 7,

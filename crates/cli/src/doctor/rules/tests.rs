@@ -133,16 +133,16 @@ fn a_machine_that_stands_still_now_and_then() {
         pressure: [Some(51.0), Some(11.0), Some(21.0)],
         ..host()
     };
-    let asked = judge(&slow, &plan());
-    let asked: Vec<&str> = asked
-        .iter()
-        .filter(|one| one.judgement == Judgement::Change)
-        .map(|one| one.name)
-        .collect();
+    let found = judge(&slow, &plan());
+    let marked = |judgement| {
+        let marked = found.iter().filter(|one| one.judgement == judgement);
+        marked.map(|one| one.name).collect::<Vec<&str>>()
+    };
+    // Others' sockets may have dropped them.
+    assert_eq!(marked(Judgement::Look), ["listen drops"]);
     assert_eq!(
-        asked,
+        marked(Judgement::Change),
         [
-            "listen drops",
             "clock source",
             "huge pages",
             "frequency",
