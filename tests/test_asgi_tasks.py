@@ -144,8 +144,8 @@ async def signals():
     signal.signal(signal.SIGUSR1, handles)
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
     while len(found) < 2:
-        # The signal may come in this coroutine too, where the loop has just ended its wait; or in the callback of a
-        # timer, which then does nothing else: there are two.
+        # The signal may come in this coroutine too, where the loop has just ended its wait; or in the
+        # callback of a timer, which then does nothing else: there are two.
         with contextlib.suppress(LookupError):
             await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0.1))], timeout=0.2)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)

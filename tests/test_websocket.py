@@ -413,7 +413,7 @@ def test_no_sign_of_life_is_asked_for_while_nothing_is_read(serve: Callable[...,
         connection = WebSocket(client, "/late?unread")
         assert connection.text() == "open"
         assert connection.read() == (PING, b"")
-        # More than the server keeps for an application that takes nothing: the answer lies behind them, unread.
+        # More than the server keeps for an application that takes nothing: the answer lies unread behind it.
         client.send(frame(BINARY, b"x") * 300 + frame(PONG))
         time.sleep(1.2)
         with server.connect() as other:

@@ -122,7 +122,7 @@ def row(
 
 
 def take(one: SimulatedRow, box: Toolbox, ground: Ground) -> Sample:
-    """Runs the rule, then simulates it: the medians of as many runs as it takes. Raises one of measure.FAULTS."""
+    """Runs the rule, then simulates it; medians where it draws lots. Raises one of measure.FAULTS."""
     requests = mix.sequence(LAWS[one.law], one.rate, ground.seconds)
     runs = [compare(one, requests, box, ground) for _ in range(DRAWN_RUNS if one.balance in DRAWING else 1)]
     values = {"timeouts": sum(run.timeouts for run in runs), "errors": sum(run.faults for run in runs)}
