@@ -48,10 +48,10 @@ PATIENT = (
     *("--queue-target", "60s", "--overload-timeout", "120s"),
     *("--queue-timeout", "120s", "--queue-len-max", "100000"),
 )
-# Rules that draw lots have another outcome for each seed of the simulator, and for each run of the proxy.
+# Rules that choose at random have another outcome for each seed of the simulator and each run of the proxy.
 SEEDS = range(1, 10)
-DRAWING = ("random", "two-choices", "prequal")
-DRAWN_RUNS = 5
+RANDOM_RULES = ("random", "two-choices", "prequal")
+RANDOM_RUNS = 5
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # What a predicted percentile may be off: the larger of both.
 SHARE_MAX, OFF_MAX_MS = 0.2, 3.0
@@ -122,9 +122,10 @@ def row(
 
 
 def take(one: SimulatedRow, box: Toolbox, ground: Ground) -> Sample:
-    """Runs the rule, then simulates it; medians where it draws lots. Raises one of measure.FAULTS."""
+    """Runs the rule, then simulates it; medians where it is random. Raises one of measure.FAULTS."""
     requests = mix.sequence(LAWS[one.law], one.rate, ground.seconds)
-    runs = [compare(one, requests, box, ground) for _ in range(DRAWN_RUNS if one.balance in DRAWING else 1)]
+    runs_len = RANDOM_RUNS if one.balance in RANDOM_RULES else 1
+    runs = [compare(one, requests, box, ground) for _ in range(runs_len)]
     values = {"timeouts": sum(run.timeouts for run in runs), "errors": sum(run.faults for run in runs)}
     errors = []
     for name in QUANTILES:
