@@ -38,6 +38,8 @@ const PENDING_TIME_MAX: Nanos = Nanos::from_secs(2);
 const SCAN_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Folders that are watched; those nearest to the named ones come first.
 const FOLDERS_LEN_MAX: usize = 10_000;
+/// Snapshots in a row, each because a link was set anew during the one before.
+const ROUNDS_MAX: usize = 8;
 
 /// Folders and files that are watched.
 #[derive(Debug)]
@@ -178,16 +180,18 @@ impl FileWatcher {
     /// since the one before.
     fn renew(&mut self) -> Option<PathBuf> {
         let mut watched = self.filter.resolved();
+        let mut rounds = 0;
         let taken = loop {
             let folders = &mut self.folders;
             let taken = Snapshot::take(&watched, FOLDERS_LEN_MAX, |dir| match folders {
                 Some(folders) => folders.watch(dir),
                 None => Ok(true),
             });
-            // A link that was set anew before its folder was watched is not reported. This ends: each further round needs
-            // another link that is set during the one before.
+            // A link that was set anew before its folder was watched is not reported. One that is set again and again is
+            // left to the next look.
+            rounds += 1;
             let again = self.filter.resolved();
-            if again == watched {
+            if again == watched || rounds == ROUNDS_MAX {
                 break taken;
             }
             watched = again;

@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::exchange::stream::{StreamEvent, StreamObserver};
 use crate::queue::DequeueReason;
 use crate::response::{Encoding, ResponseHead};
+use crate::sync::invariant;
 use crate::tunnel::Tunnel;
 
 /// One driver's end of one pool.
@@ -226,7 +227,8 @@ impl UpstreamWorker {
 
 impl Drop for BoundPlace {
     fn drop(&mut self) {
-        self.0.bound_len.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.bound_len.fetch_sub(1, Ordering::Relaxed);
+        invariant!(before > 0, "a place outside the queue is given back twice");
         self.0.counters.running.add_from_any();
     }
 }
