@@ -23,7 +23,7 @@ const NAMED: u32 = 1 << 31;
 /// In the name of a column: how many processes name it.
 const NAMERS: u64 = 0xff;
 /// Tries to get a column, of which one fails only when another process claims or releases one in the same moment.
-const CLAIMS_MAX: usize = 64;
+const CLAIMS_MAX: usize = 1_000;
 /// What the file begins with.
 pub(super) const SLOTS_BYTES: u64 = 2 * ALIGN_BYTES;
 
@@ -103,7 +103,11 @@ impl SharedSlots {
     /// The column of a name, by its hash, which this process names until `release`; `None`: all are taken by other names.
     pub fn column(&self, name_hash: u64) -> Option<usize> {
         let name = (name_hash << NAMERS.count_ones()).max(NAMERS + 1);
-        for _ in 0..CLAIMS_MAX {
+        for tries in 0..CLAIMS_MAX {
+            if tries > 0 {
+                // Whoever was quicker gets to an end: two that look at once at each other's claims would both leave again.
+                std::thread::yield_now();
+            }
             let (place, found) = self.place_for(name)?;
             let column = &self.columns()[place];
             let own = &column.rows[self.row];
