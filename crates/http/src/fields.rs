@@ -19,6 +19,9 @@ const TOKEN: u8 = 1;
 const VALUE: u8 = 2;
 const HOST: u8 = 4;
 const DASHED: u8 = 8;
+const NO_TARGET: u8 = 16;
+const UNUSUAL: u8 = 32;
+const QUERY_MARK: u8 = 64;
 
 /// What the single pass over the fields noticed, so that nobody has to search for what is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -392,7 +395,8 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
         return (is_ipv6(literal) || is_ip_future(literal))
             && (after.is_empty() || is_colon_and_port(after));
     }
-    let name_end = memchr::memchr(b':', bytes).unwrap_or(bytes.len());
+    let colon = bytes.iter().position(|&b| b == b':');
+    let name_end = colon.unwrap_or(bytes.len());
     let (name, after) = bytes.split_at(name_end);
     is_name(name) && (after.is_empty() || is_colon_and_port(after))
 }
@@ -400,18 +404,26 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
 /// `reg-name`, which includes IPv4 addresses. RFC 1035 section 3.1: no label of it is empty but the root's,
 /// behind the last dot, and a name consists of more than that one.
 fn is_name(name: &[u8]) -> bool {
-    let mut rest = name;
-    let mut label_is_empty = true;
-    while let [first, tail @ ..] = rest {
-        rest = match (first, tail) {
-            (b'.', _) if label_is_empty => return false,
-            (b, tail) if is_host_name(*b) => tail,
-            (b'%', [a, b, tail @ ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => tail,
-            _ => return false,
+    let mut before = b'.';
+    for (at, &b) in name.iter().enumerate() {
+        let is_fit = match b {
+            b'.' => before != b'.',
+            // Its digits may stand in a name themselves.
+            b'%' => is_escape(name, at),
+            b => is_host_name(b),
         };
-        label_is_empty = *first == b'.';
+        if !is_fit {
+            return false;
+        }
+        before = b;
     }
     !name.is_empty()
+}
+
+/// Whether two hexadecimal digits follow the `%` that is at `at` (RFC 3986 section 2.1).
+pub(crate) fn is_escape(bytes: &[u8], at: usize) -> bool {
+    let digits = bytes.get(at + 1..at + 3);
+    digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// The standard library's reader is exactly the grammar of RFC 3986 section 3.2.2 without zones.
@@ -438,13 +450,11 @@ fn is_colon_and_port(bytes: &[u8]) -> bool {
     let [b':', digits @ ..] = bytes else {
         return false;
     };
-    let mut port = 0u32;
-    digits.iter().all(|b| {
-        port = port
-            .saturating_mul(10)
-            .saturating_add(u32::from(b.wrapping_sub(b'0')));
-        b.is_ascii_digit() && port <= 65_535
-    })
+    let port = digits.iter().try_fold(0, |port, b| {
+        let port = port * 10 + u32::from(b.wrapping_sub(b'0'));
+        (b.is_ascii_digit() && port <= 65_535).then_some(port)
+    });
+    port.is_some()
 }
 
 const CLASSES: [u8; 256] = classes();
@@ -460,6 +470,9 @@ const fn classes() -> [u8; 256] {
         if b == b'\t' || (b >= b' ' && b != 0x7f) {
             table[byte] |= VALUE;
         }
+        if !b.is_ascii_graphic() || b == b'#' {
+            table[byte] |= NO_TARGET;
+        }
         byte += 1;
     }
     // The punctuation of `tchar`, RFC 9110 section 5.6.2.
@@ -474,6 +487,8 @@ const fn classes() -> [u8; 256] {
     }
     // The punctuation of `unreserved` and `sub-delims`, RFC 3986 sections 2.2 and 2.3.
     add(&mut table, b"-._~!$&'()*+,;=", HOST);
+    add(&mut table, b"\"<>\\%", UNUSUAL);
+    add(&mut table, b"?", QUERY_MARK);
     table
 }
 
@@ -482,6 +497,33 @@ const fn add(table: &mut [u8; 256], bytes: &[u8], class: u8) {
     while at < bytes.len() {
         table[bytes[at] as usize] |= class;
         at += 1;
+    }
+}
+
+/// What the bytes of a target are, all together: a parse asks three questions about them and looks at them once.
+#[derive(Clone, Copy)]
+pub(crate) struct TargetBytes(u8);
+
+impl TargetBytes {
+    /// By the table: most targets are shorter than what vector instructions need to gain.
+    pub(crate) fn of(target: &[u8]) -> Self {
+        let seen = target.iter().fold(0, |seen, &b| seen | CLASSES[b as usize]);
+        Self(seen)
+    }
+
+    /// One that no target has: not visible ASCII, or the beginning of a fragment.
+    pub(crate) fn has_forbidden(self) -> bool {
+        self.0 & NO_TARGET != 0
+    }
+
+    /// One of those that clients escape in paths, or the beginning of an escape.
+    pub(crate) fn has_unusual(self) -> bool {
+        self.0 & UNUSUAL != 0
+    }
+
+    /// A `?`.
+    pub(crate) fn has_query_mark(self) -> bool {
+        self.0 & QUERY_MARK != 0
     }
 }
 

@@ -9,7 +9,7 @@
 
 use memchr::{memchr, memchr_iter};
 
-use crate::fields::{self, Marks, is_host, is_token};
+use crate::fields::{self, Marks, TargetBytes, is_host, is_token};
 use crate::limits::Limits;
 use crate::refusal::{Cause, Refusal};
 use crate::response::FieldLines;
@@ -282,7 +282,7 @@ fn parse_request_line(
         [.., b'\r', b'\n'] => Cause::VersionForm,
         _ => Cause::BareLf,
     })?;
-    check_target_bytes(&rest[..target_bytes])?;
+    let target = check_target_bytes(&rest[..target_bytes])?;
     index.version = version(&rest[target_bytes + 1..])?;
     index.is_websocket = false;
 
@@ -293,8 +293,12 @@ fn parse_request_line(
         return Err(Cause::MethodConnect);
     }
     index.method = Method::of(method);
-    split_target(index, bytes)?;
-    check_path(index.path.of(bytes))
+    split_target(index, bytes, target)?;
+    // Anywhere in the target: most have none of them, and only those of a path have rules.
+    if target.has_unusual() {
+        check_path(index.path.of(bytes))?;
+    }
+    Ok(())
 }
 
 /// Length of the method that begins `line` and is followed by a space; `None` while it may go on.
@@ -325,13 +329,10 @@ pub(crate) fn target_bytes(rest: &[u8], limits: &Limits) -> Result<Option<usize>
 /// RFC 3986 section 2: a URI is visible ASCII, and RFC 9112 section 3.2 sends it without a fragment. Wider than
 /// that RFC, because browsers send `|` and `"` raw in queries and nothing behind us is confused by them; narrower
 /// than most parsers, which let bytes above 0x7f through.
-pub(crate) fn check_target_bytes(target: &[u8]) -> Result<(), Cause> {
-    // One pass without a way out of it, which the compiler turns into vector instructions.
-    let bad = target.iter().fold(false, |bad, &b| {
-        bad | !(0x21..=0x7e).contains(&b) | (b == b'#')
-    });
-    if !bad && !target.is_empty() {
-        return Ok(());
+pub(crate) fn check_target_bytes(target: &[u8]) -> Result<TargetBytes, Cause> {
+    let seen = TargetBytes::of(target);
+    if !seen.has_forbidden() && !target.is_empty() {
+        return Ok(seen);
     }
     match (target.iter()).find(|&&b| b == b'#' || !b.is_ascii_graphic()) {
         Some(b'#') => Err(Cause::TargetFragment),
@@ -370,7 +371,7 @@ fn version(rest: &[u8]) -> Result<Version, Cause> {
 }
 
 /// The forms of RFC 9112 section 3.2. Authority-form belongs to CONNECT, which is not served.
-fn split_target(index: &mut HeadIndex, bytes: &[u8]) -> Result<(), Cause> {
+fn split_target(index: &mut HeadIndex, bytes: &[u8], seen: TargetBytes) -> Result<(), Cause> {
     let (start, end) = (index.target.start as usize, index.target.end as usize);
     let target = index.target.of(bytes);
     let mut path_start = start;
@@ -392,7 +393,10 @@ fn split_target(index: &mut HeadIndex, bytes: &[u8]) -> Result<(), Cause> {
         path_start = authority.end as usize;
         (index.scheme, index.authority) = (Some(scheme), Some(authority));
     }
-    let query_mark = memchr(b'?', &bytes[path_start..end]).map(|at| path_start + at);
+    let query_mark = match seen.has_query_mark() {
+        true => memchr(b'?', &bytes[path_start..end]).map(|at| path_start + at),
+        false => None,
+    };
     let path_end = query_mark.unwrap_or(end);
     index.query = query_mark.map(|at| Span::new(at + 1, end));
     index.path = match index.authority {
@@ -421,26 +425,10 @@ fn scheme(target: &[u8]) -> Option<(Scheme, usize)> {
 /// RFC 3986 sections 2.1 and 3.3, as far as every client keeps to them: browsers escape these four bytes in
 /// paths, and what two recipients decode differently is never sent. In a query both are common (`?q=100%`).
 fn check_path(path: &[u8]) -> Result<(), Cause> {
-    // One pass without a way out of it, which the compiler turns into vector instructions.
-    let is_unusual = path.iter().fold(false, |is_unusual, &b| {
-        is_unusual | (b == b'"') | (b == b'<') | (b == b'>') | (b == b'\\') | (b == b'%')
-    });
-    if is_unusual {
-        check_unusual_path(path)
-    } else {
-        Ok(())
-    }
-}
-
-fn check_unusual_path(path: &[u8]) -> Result<(), Cause> {
     if path.iter().any(|b| b"\"<>\\".contains(b)) {
         return Err(Cause::PathByte);
     }
-    let is_escape = |at: usize| match path.get(at + 1..at + 3) {
-        Some(digits) => digits.iter().all(u8::is_ascii_hexdigit),
-        None => false,
-    };
-    if memchr_iter(b'%', path).all(is_escape) {
+    if memchr_iter(b'%', path).all(|at| fields::is_escape(path, at)) {
         Ok(())
     } else {
         Err(Cause::PathEscape)

@@ -685,11 +685,11 @@ impl Recorder {
         let route = self.stats.route(ended.route);
         route.record(spans, labels, ended.ending, ended.sent_bytes);
         if let Some(history) = &self.history {
-            let (method, target) = match head.is_complete() {
-                true => (head.method(), head.target()),
+            let (method, path) = match head.is_complete() {
+                true => (head.method(), head.path()),
                 false => (&b""[..], &b""[..]),
             };
-            history.write(held(ended, spans), method, target);
+            history.write(held(ended, spans), method, path);
         }
         labels
     }

@@ -8,6 +8,7 @@
 //! ```
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +62,16 @@ pub type Spans = PerPhase<Nanos>;
 
 /// One distribution for each phase: 44 KB. How long exchanges took as a whole is counted elsewhere, by more labels.
 #[derive(Default)]
-#[repr(transparent)]
-pub struct PhaseHistograms(HistogramBank<6>);
+#[repr(C)]
+pub struct PhaseHistograms {
+    /// Exchanges of which only the sending took time, as of most files. One atomic addition here stands for one in each
+    /// distribution but that of `send`.
+    only_sent: AtomicU64,
+    bank: HistogramBank<6>,
+}
+
+/// Index of `send` among the distributions.
+const SEND: usize = 3;
 
 impl<T> PerPhase<T> {
     /// Of each value what `of` gives for it.
@@ -118,17 +127,21 @@ impl PhaseHistograms {
             gil,
             cpu,
         } = *spans;
+        if receive.0 | queue.0 | run.0 | gil.0 | cpu.0 == 0 {
+            self.only_sent.fetch_add(1, Ordering::Relaxed);
+            return self.bank.record_at(SEND, send);
+        }
         for (index, span) in [receive, queue, run, send, gil, cpu]
             .into_iter()
             .enumerate()
         {
-            self.0.record_at(index, span);
+            self.bank.record_at(index, span);
         }
     }
 
     /// The distributions, in the order of the fields of [`PerPhase`], without the whole.
     pub(crate) fn bank(&self) -> &HistogramBank<6> {
-        &self.0
+        &self.bank
     }
 
     /// Adds what has been recorded until now to the distributions of all phases but the whole.
@@ -142,8 +155,12 @@ impl PhaseHistograms {
             gil,
             cpu,
         } = sum;
-        self.0
-            .add_to([receive, queue, run, send, gil, cpu].map(AsMut::as_mut));
+        let mut sums = [receive, queue, run, send, gil, cpu].map(AsMut::as_mut);
+        let only_sent = self.only_sent.load(Ordering::Relaxed);
+        for (_, sum) in (sums.iter_mut().enumerate()).filter(|(index, _)| *index != SEND) {
+            sum.add_zeros(only_sent);
+        }
+        self.bank.add_to(sums);
     }
 }
 
@@ -323,6 +340,28 @@ mod tests {
             seen.map(|one| one.0.max().0).each(),
             [&1, &2, &3, &4, &0, &5, &6]
         );
+    }
+
+    #[test]
+    fn exchanges_that_were_only_sent_count_in_every_phase() {
+        let phases = PhaseHistograms::default();
+        let mut apart = PerPhase::<Distribution>::default();
+        for (run, send) in [(0, 4), (0, 0), (3, 4), (0, 9)] {
+            let spans = Spans {
+                run: Nanos(run),
+                send: Nanos(send),
+                ..Spans::default()
+            };
+            phases.record(&spans);
+            let pairs = apart.each_mut().into_iter().zip(spans.each());
+            // The whole is not counted there.
+            for (_, (one, span)) in (pairs.enumerate()).filter(|(index, _)| *index != 4) {
+                one.0.record(*span);
+            }
+        }
+        let mut seen = PerPhase::<Distribution>::default();
+        phases.add_to(&mut seen);
+        assert_eq!(seen, apart);
     }
 
     proptest! {

@@ -297,6 +297,15 @@ impl Snapshot {
         self.max = self.max.max(max);
     }
 
+    /// Adds `len` durations of nothing.
+    pub(crate) fn add_zeros(&mut self, len: u64) {
+        if len > 0 {
+            let count = &mut self.room(0, 1)[0];
+            *count = count.saturating_add(len);
+            self.add_figures(len, 0, (0, 0));
+        }
+    }
+
     /// Adds another distribution to this one. Merge these, never their quantiles.
     pub fn merge(&mut self, other: &Snapshot) {
         if other.is_empty() {

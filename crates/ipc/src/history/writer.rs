@@ -167,9 +167,8 @@ impl HistoryWriter {
         }
     }
 
-    /// Keeps a request that has ended. `target` is the request's, with its query; both are empty where they are not
-    /// known.
-    pub fn write(&self, mut request: HeldRequest, method: &[u8], target: &[u8]) {
+    /// Keeps a request that has ended. Method and path are empty where they are not known.
+    pub fn write(&self, mut request: HeldRequest, method: &[u8], path: &[u8]) {
         let words = self.history.words();
         let mut own = self.block.get();
         let is_overtaken = || {
@@ -180,7 +179,7 @@ impl HistoryWriter {
             own = self.history.take_block();
         }
         let ended_us = request.ended_us();
-        request.path = self.path(&request, method, target, own.origin_us + ended_us);
+        request.path = self.path(&request, method, path, own.origin_us + ended_us);
         let at = block_at(own.number);
         let place = at + (own.len + 1) * RECORD_WORDS;
         // In any order: a record of which a part is missing fails its check.
@@ -194,12 +193,10 @@ impl HistoryWriter {
         self.block.set(own);
     }
 
-    fn path(&self, request: &HeldRequest, method: &[u8], target: &[u8], wall_us: u64) -> u16 {
+    fn path(&self, request: &HeldRequest, method: &[u8], path: &[u8], wall_us: u64) -> u16 {
         if method.is_empty() {
             return 0;
         }
-        let end = target.iter().position(|byte| matches!(byte, b'?' | b'#'));
-        let path = &target[..end.unwrap_or(target.len())];
         let minute = wall_us / MINUTE_MICROS;
         let mut recent = self.recent.borrow_mut();
         let recent = &mut recent[RecentPath::index(path)];

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use arrayvec::{ArrayVec, CapacityError};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use socket2::SockRef;
@@ -228,22 +229,19 @@ fn offer(
     if let [one] = buffers {
         return rustix::net::send(socket, one, flags);
     }
-    let mut copied = [0; COPIED_MAX];
-    match joined(buffers, &mut copied) {
-        Some(one) => rustix::net::send(socket, one, flags),
-        None => rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags),
+    let mut copied = ArrayVec::new();
+    match join(buffers, &mut copied) {
+        Ok(()) => rustix::net::send(socket, &copied, flags),
+        Err(_) => rustix::net::sendmsg(socket, buffers, &mut SendAncillaryBuffer::default(), flags),
     }
 }
 
-/// The bytes of all buffers one after the other, in `place`; `None` where it is too short.
-fn joined<'a>(buffers: &[IoSlice<'_>], place: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut len = 0;
-    for buffer in buffers {
-        let end = len + buffer.len();
-        place.get_mut(len..end)?.copy_from_slice(buffer);
-        len = end;
-    }
-    place.get(..len)
+/// Copies the bytes of all buffers one after the other to `place`, whose memory is not cleared before.
+fn join(
+    buffers: &[IoSlice<'_>],
+    place: &mut ArrayVec<u8, COPIED_MAX>,
+) -> Result<(), CapacityError> {
+    (buffers.iter()).try_for_each(|buffer| place.try_extend_from_slice(buffer))
 }
 
 /// Offers a span of a file to a socket, without a copy. `None`: the socket is full. `Some(0)`: the file ends
@@ -312,9 +310,9 @@ mod tests {
         let text = [7; COPIED_MAX];
         for (len, expect) in [(0, true), (COPIED_MAX - 1, true), (COPIED_MAX, false)] {
             let buffers = [IoSlice::new(&text[..1]), IoSlice::new(&text[..len])];
-            let mut place = [0; COPIED_MAX];
-            let copied = joined(&buffers, &mut place).map(<[u8]>::len);
-            assert_eq!(copied, expect.then_some(1 + len));
+            let mut place = ArrayVec::new();
+            assert_eq!(join(&buffers, &mut place).is_ok(), expect);
+            assert!(!expect || place.len() == 1 + len);
         }
     }
 }

@@ -55,7 +55,11 @@ pub(super) fn phases(record: &Record<'_>, names: &Known, out: &mut Vec<u8>) {
     out.extend_from_slice(b" total=");
     push_seconds(out, us.total);
     out.extend_from_slice(b" id=");
-    push_bare(out, names.id(record, &mut [0; 16]));
+    match record.request_id {
+        // Digits of our own.
+        b"" => out.extend_from_slice(&names.made(record.id)),
+        given => push_bare(out, given),
+    }
     out.extend_from_slice(b" route=");
     out.extend_from_slice(or_dash(names.route(record)));
     if record.pool != NO_POOL {

@@ -78,11 +78,19 @@ pub fn json(text: &[u8]) -> Vec<u8> {
 /// Whether no byte needs an escape.
 #[inline]
 fn is_clean(text: &[u8]) -> bool {
-    // One pass without an early exit, so that the compiler makes it 16 bytes a step: 10 ns instead of the table's 28
-    // for an ordinary User-Agent.
-    !text
-        .iter()
-        .fold(false, |dirty, &byte| dirty | is_dirty(byte))
+    let by_parts = || parts_are_clean::<16>(text).or_else(|| parts_are_clean::<8>(text));
+    by_parts().unwrap_or_else(|| !text.iter().any(|&byte| is_dirty(byte)))
+}
+
+/// By `LEN` bytes at a time, the last of which may overlap those before; `None` for a shorter text. Without a way out of
+/// a part, so that it becomes a few vector instructions: 10 ns instead of the table's 28 for an ordinary User-Agent.
+#[inline]
+fn parts_are_clean<const LEN: usize>(text: &[u8]) -> Option<bool> {
+    let has_dirty =
+        |part: &[u8; LEN]| (part.iter()).fold(false, |dirty, &byte| dirty | is_dirty(byte));
+    let last = text.last_chunk::<LEN>()?;
+    let (parts, _) = text.as_chunks::<LEN>();
+    Some(!(parts.iter().any(has_dirty) || has_dirty(last)))
 }
 
 #[inline]

@@ -70,12 +70,12 @@ impl Known {
         push_u64(out, u64::from(worker.get()));
     }
 
-    /// The record's id, not escaped; `made` has room for one that is made here.
     /// The id that the exchange with this number has, unless a client gave it another one.
     pub(super) fn made(&self, number: u64) -> [u8; 16] {
         made_id(self.id_seed, number)
     }
 
+    /// The record's id, not escaped; `made` has room for one that is made here.
     pub(super) fn id<'r>(&self, record: &Record<'r>, made: &'r mut [u8; 16]) -> &'r [u8] {
         // An id of the client, where it is trusted: a proxy in front has the same in its own log.
         if record.request_id.is_empty() {
