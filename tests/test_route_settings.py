@@ -263,6 +263,24 @@ def guarded(app: Upstream, auth: Upstream) -> str:
     return toml + tables("route", route) + forward
 
 
+def test_copied_headers_may_be_called_as_those_of_proxies(serve: Callable[..., Milepost]) -> None:
+    def judge(one: Connection, asked: Request) -> None:
+        groups = ["X-Forwarded-Groups: a", "X-Forwarded-Groups: b"] if asked.header("x-token") else []
+        one.reply(b"", "X-Forwarded-User: ann", "X-Forwarded-Email: ann@a.test", *groups)
+
+    app = Upstream(answering(lambda one, asked: one.reply(b"in")))
+    with app, Upstream(answering(judge)) as auth:
+        copied = 'copy = ["X-Forwarded-User", "X-Forwarded-Groups"]'
+        server = serve(toml=guarded(app, auth).replace('copy = ["X-User", "X-Role"]', copied))
+        with server.connect() as client:
+            forged = ["X-Forwarded-User: root", "X-Forwarded-Groups: wheel", "X-Forwarded-Email: root@a.test"]
+            for token in (["X-Token: 1"], []):
+                assert client.ask("GET", "/", *forged, *token).status == 200
+    seen = [[one.header(f"x-forwarded-{name}") for name in ("user", "groups", "email")] for one in app.seen]
+    assert seen == [["ann", "a, b", None], ["ann", None, None]]
+    assert [one.all("x-forwarded-for") for one in app.seen] == [["127.0.0.1"], ["127.0.0.1"]]
+
+
 def test_another_server_decides_who_may(serve: Callable[..., Milepost]) -> None:
     def judge(one: Connection, asked: Request) -> None:
         match asked.header("x-token"):

@@ -19,7 +19,8 @@ pub(crate) fn command() -> Command {
         .arg(
             Arg::new("topic")
                 .value_name("TOPIC")
-                .help("A topic of settings, a setting, or a command"),
+                .help("A topic of settings, a setting, or a command")
+                .allow_hyphen_values(true),
         )
         .after_help(format!("Topics:\n{}", topics()))
 }
@@ -39,6 +40,8 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     let Some(word) = matches.get_one::<String>("topic") else {
         return shown(&command::command(Purpose::Run).render_help().to_string());
     };
+    // As it stands on the command line, too.
+    let word = word.trim_start_matches("--");
     if let Some(group) = SettingGroup::ALL.iter().find(|group| group.topic() == word) {
         return shown(&topic(*group));
     }

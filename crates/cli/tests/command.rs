@@ -393,6 +393,7 @@ fn explains_a_setting_by_any_of_its_names() {
         assert!(said.data.starts_with(expect), "{said:?}");
     };
     begins("threads", "--threads MIN:MAX  (MILEPOST_THREADS)\n");
+    begins("--threads", "--threads MIN:MAX  (MILEPOST_THREADS)\n");
     begins("accept-batch", "--accept-batch ");
     begins("workers", "--processes ");
     begins("static", "--static ");

@@ -15,8 +15,8 @@ mod upgrade;
 pub use body::UpstreamBody;
 pub use fault::UpstreamFault;
 pub use request::{
-    ForwardingChain, ForwardingFields, HostField, RequestFault, UpstreamRequest, may_be_set,
-    own_request,
+    ForwardingChain, ForwardingFields, HostField, RequestFault, UpstreamRequest, is_forwarding,
+    may_be_set, own_request,
 };
 pub use response::{UpstreamHeadStep, UpstreamResponse};
 pub use upgrade::{NotAgreed, WantedUpgrade};

@@ -405,6 +405,11 @@ pub fn may_be_set(name: &[u8]) -> bool {
     }
 }
 
+/// Whether a field of this name says who the client is, so that the client's own is not passed on.
+pub fn is_forwarding(name: &[u8]) -> bool {
+    matches!(field_use(name), FieldUse::Forwarding)
+}
+
 fn check_set(name: &[u8], value: &[u8]) -> Result<(), RequestFault> {
     if !may_be_set(name) {
         return Err(RequestFault::Field(InvalidField::Name));

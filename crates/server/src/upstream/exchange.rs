@@ -28,6 +28,7 @@ use super::request::RequestBody;
 use super::run::UpstreamRun;
 use crate::driver::Driver;
 use crate::exchange::{Ends, TRACESTATE};
+use crate::guards::RouteGuard;
 use crate::pool::Assignment;
 use crate::tunnel::TunnelPermit;
 
@@ -453,7 +454,10 @@ impl UpstreamExchange<'_> {
         let route = exchange.record.route;
         let changes = self.driver.shared.request_changes.of(route);
         let id_name = self.driver.config().request_ids.header.as_deref();
-        let fields = RequestFields::of(exchange, id_name, changes, now);
+        let guard = self.driver.shared.guards.of(route);
+        let auth = guard.and_then(RouteGuard::forward_auth);
+        let copied = auth.map_or(&[][..], |auth| &auth.copied);
+        let fields = RequestFields::of(exchange, copied, id_name, changes, now);
         let set = fields.set();
         let removed = changes.map_or(&[][..], |changes| &changes.removed);
         let mut removed: Vec<&[u8]> = removed.iter().map(String::as_bytes).collect();

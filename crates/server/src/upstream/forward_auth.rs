@@ -390,8 +390,10 @@ impl AuthAnswer {
     fn granted(&self, auth: &ForwardAuth) -> FieldLines {
         let mut granted = FieldLines::new();
         for name in &auth.copied {
-            if let Some(value) = self.fields.get(name.as_bytes()) {
-                granted.push(name.as_bytes(), value);
+            let name = name.as_bytes();
+            let lines = self.fields.iter();
+            for (_, value) in lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)) {
+                granted.push(name, value);
             }
         }
         granted

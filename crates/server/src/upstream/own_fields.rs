@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::typed::FieldChanges;
+use http::upstream::is_forwarding;
 use telemetry::Stamp;
 
 use crate::exchange::{Exchange, TRACEPARENT};
@@ -12,10 +13,11 @@ use crate::field_template::RequestFacts;
 pub(super) struct RequestFields<'a>(Vec<(&'a [u8], Vec<u8>)>);
 
 impl<'a> RequestFields<'a> {
-    /// Those of an exchange at `now`. `id_name`: the header that names a request's id, where one is configured; `changes`:
-    /// those of its route.
+    /// Those of an exchange at `now`. `copied`: what the head has from the server of `forward_auth`; `id_name`: the header
+    /// that names a request's id, where one is configured; `changes`: those of its route.
     pub(super) fn of(
         exchange: &Exchange,
+        copied: &'a [String],
         id_name: Option<&'a str>,
         changes: Option<&'a FieldChanges>,
         now: Stamp,
@@ -25,6 +27,16 @@ impl<'a> RequestFields<'a> {
         // A trusted proxy in front has seen the request before.
         if !(ends.is_trusted && head.header("x-request-start").is_some()) {
             fields.push(b"X-Request-Start", started(exchange, now));
+        }
+        // Else they would be dropped, as the client's own are.
+        let copied = copied.iter().map(String::as_bytes);
+        for name in copied.filter(|name| is_forwarding(name)) {
+            let lines = head.headers();
+            let lines = lines.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+            let values: Vec<&[u8]> = lines.map(|(_, value)| value).collect();
+            if !values.is_empty() {
+                fields.push(name, values.join(&b", "[..]));
+            }
         }
         if let Some(name) = id_name {
             fields.push(name.as_bytes(), exchange.request_id().to_vec());
