@@ -26,7 +26,7 @@ pub(super) const ALIGN_BYTES: u64 = 64 << 10;
 /// What a segment begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"milepost");
 /// To be raised with every change of what a number means. A change of the sizes is seen without it.
-const VERSION: u64 = 8;
+const VERSION: u64 = 9;
 /// Numbers before the shape.
 const NUMBERS_LEN: usize = 12;
 const NUMBERS_BYTES: usize = NUMBERS_LEN * size_of::<u64>();
