@@ -270,8 +270,11 @@ def test_copied_headers_may_be_called_as_those_of_proxies(serve: Callable[..., M
 
     app = Upstream(answering(lambda one, asked: one.reply(b"in")))
     with app, Upstream(answering(judge)) as auth:
-        copied = 'copy = ["X-Forwarded-User", "X-Forwarded-Groups"]'
-        server = serve(toml=guarded(app, auth).replace('copy = ["X-User", "X-Role"]', copied))
+        copied = 'copy = ["X-Forwarded-User", "X-Forwarded-Groups", "X-Forwarded-Email"]'
+        toml = guarded(app, auth).replace('copy = ["X-User", "X-Role"]', copied)
+        # What the route removes does not come back.
+        toml += '[route.request_headers]\nremove = ["X-Forwarded-Email"]\n'
+        server = serve(toml=toml)
         with server.connect() as client:
             forged = ["X-Forwarded-User: root", "X-Forwarded-Groups: wheel", "X-Forwarded-Email: root@a.test"]
             for token in (["X-Token: 1"], []):

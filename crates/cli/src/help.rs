@@ -40,8 +40,8 @@ pub(crate) fn run(matches: &ArgMatches) -> i32 {
     let Some(word) = matches.get_one::<String>("topic") else {
         return shown(&command::command(Purpose::Run).render_help().to_string());
     };
-    // As it stands on the command line, too.
-    let word = word.trim_start_matches("--");
+    // A flag may be named as the command line has it.
+    let word = word.strip_prefix("--").unwrap_or(word);
     if let Some(group) = SettingGroup::ALL.iter().find(|group| group.topic() == word) {
         return shown(&topic(*group));
     }

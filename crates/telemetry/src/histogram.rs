@@ -69,8 +69,8 @@ impl<const LEN: usize> HistogramBank<LEN> {
     }
 
     /// Counts one duration in the distribution with this index: two atomic additions of 2.5 ns each when uncontended,
-    /// the second of them for an exact sum, and a store when it is an extreme. Of nothing, as most phases of a cached
-    /// file are, one.
+    /// the second of them for an exact sum, and a store when it is an extreme. Of nothing,
+    /// one.
     #[inline]
     pub(crate) fn record_at(&self, index: usize, span: Nanos) {
         let head = &self.heads[index];

@@ -64,8 +64,8 @@ pub type Spans = PerPhase<Nanos>;
 #[derive(Default)]
 #[repr(C)]
 pub struct PhaseHistograms {
-    /// Exchanges of which only the sending took time, as of most files. One atomic addition here stands for one in each
-    /// distribution but that of `send`.
+    /// Exchanges of which only the sending took time: most of cached files. One atomic addition here stands for one in
+    /// each distribution but that of `send`.
     only_sent: AtomicU64,
     bank: HistogramBank<6>,
 }

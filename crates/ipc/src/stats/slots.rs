@@ -100,7 +100,8 @@ impl SharedSlots {
         columns.expect("the columns lie within the mapping")
     }
 
-    /// The column of a name, by its hash, which this process names until `release`; `None`: all are taken by other names.
+    /// The column of a name, by its hash, which this process names until `release`; `None`: all are taken by other names, or
+    /// other processes were quicker in all of `CLAIMS_MAX` tries.
     pub fn column(&self, name_hash: u64) -> Option<usize> {
         let name = (name_hash << NAMERS.count_ones()).max(NAMERS + 1);
         for tries in 0..CLAIMS_MAX {

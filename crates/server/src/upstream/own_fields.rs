@@ -28,9 +28,13 @@ impl<'a> RequestFields<'a> {
         if !(ends.is_trusted && head.header("x-request-start").is_some()) {
             fields.push(b"X-Request-Start", started(exchange, now));
         }
-        // Else they would be dropped, as the client's own are.
-        let copied = copied.iter().map(String::as_bytes);
-        for name in copied.filter(|name| is_forwarding(name)) {
+        // Of the head, an upstream gets none of these, because a client may have sent them.
+        let is_removed = |name| changes.is_some_and(|changes| changes.removed.contains(name));
+        let copied = copied.iter().filter(|name| !is_removed(name));
+        for name in copied
+            .map(String::as_bytes)
+            .filter(|name| is_forwarding(name))
+        {
             let lines = head.headers();
             let lines = lines.filter(|(found, _)| found.eq_ignore_ascii_case(name));
             let values: Vec<&[u8]> = lines.map(|(_, value)| value).collect();

@@ -30,7 +30,7 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, value: u64) {
 
 /// Appends microseconds as seconds: `0.000123`.
 pub(crate) fn push_seconds(out: &mut Vec<u8>, us: u64) {
-    // Most phases of most lines.
+    // Most phases of a cached file.
     if us == 0 {
         return out.extend_from_slice(b"0.000000");
     }
